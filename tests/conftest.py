@@ -3,10 +3,12 @@
 import fcntl
 import io
 import os
+import resource
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,17 @@ def _catalogue_when_asked(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     """Leave the catalogue of a small corpus to who connects to it: to write it takes longer than to read the traces."""
     if request.path.parent.name in READ_TABLES:
         monkeypatch.setattr(catalog, "write_catalog", lambda _: None)
+
+
+@contextmanager
+def full_disk(limit: int) -> Iterator[None]:
+    """Let no file of this process and its workers grow beyond `limit` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:

@@ -19,13 +19,25 @@ _MARK: Final = 8
 """Characters that tell the drafts of one file apart."""
 
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def reason(error: OSError) -> str:
+    """Return why the system refused, in its own words: pyarrow puts them into a sentence of its own."""
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
 def unwritable(folder: Path, error: OSError) -> str:
     """Return the line that tells a user why nothing can be written to a folder."""
-    return f"{folder}: cannot be written ({error.strerror or error}); give a folder that you may write to"
+    full = error.errno in _FULL
+    remedy = "make room on its disk, or give another folder" if full else "give a folder that you may write to"
+    return f"{folder}: cannot be written ({reason(error)}); {remedy}"
 
 
 def unreadable(file: Path, error: Exception, remedy: str) -> str:
     """Return the line that tells a user why a file cannot be read: the system refuses, or else `remedy` mends it."""
+    if not file.parent.exists():
+        return f"{file.parent}: removed while it was read; run the command again"
     refused = isinstance(error, OSError) and error.errno not in {None, errno.ENOENT, errno.ENOTDIR}
     what = str(error).partition("\n")[0]
     return f"{file}: cannot be read ({what}); {'check the disk and your permissions' if refused else remedy}"
@@ -52,8 +64,9 @@ def draft_of(path: Path, *, listed: bool = True) -> Iterator[Path]:
         if listed:
             _flush(path.parent)
     except OSError as error:
-        # What is written to an open file, and does not fit, says nothing of where.
-        error.filename = error.filename or str(path)
+        # What is written to an open file, and does not fit, says nothing of where; a draft's name says it to nobody.
+        if error.filename in {None, str(draft)}:
+            error.filename = str(path)
         raise
     finally:
         draft.unlink(missing_ok=True)
@@ -94,6 +107,17 @@ def publish_folder(draft: Path, folder: Path) -> bool:
             return False
         raise
     return True
+
+
+def publish_over(draft: Path, folder: Path) -> None:
+    """Rename a folder that is complete; where another has the name, each of its files goes in there by itself.
+
+    Raises `OSError` where one cannot be renamed.
+    """
+    if not publish_folder(draft, folder):
+        for file in draft.iterdir():
+            file.replace(folder / file.name)
+        _flush(folder)
 
 
 def begin_flush(path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from lumos_df.base.errors import HardwareError, LumosError, QueryError, UnwritableError
-from lumos_df.base.files import unwritable
+from lumos_df.base.files import publish_file, unwritable
 from lumos_df.calibrate.corpus_findings import (
     HOST_FIGURES,
     Finding,
@@ -167,9 +167,9 @@ def calibrate(
     figures = {key: value for key, value in asdict(gpu).items() if key != "fitted"}
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(dump({**figures, **gpu.fitted}), "utf-8")
+        publish_file(output, dump({**figures, **gpu.fitted}).encode())
         software_figures = vars(machine.software(base_software))
-        software_file.write_text(dump({**software_figures, "name": software_file.stem}), "utf-8")
+        publish_file(software_file, dump({**software_figures, "name": software_file.stem}).encode())
     except OSError as error:
         raise LumosError(unwritable(output, error)) from None
     return machine, software_file

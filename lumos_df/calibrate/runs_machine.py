@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from lumos_df.base.errors import TruthError
+from lumos_df.base.files import publish_file
 from lumos_df.calibrate import corrections
 from lumos_df.calibrate.datasets import Dataset, names
 from lumos_df.calibrate.measured_runs import MeasuredRuns, read
@@ -75,12 +76,13 @@ def run(runs: Path, hardware: str, output: Path, software: str | None = None) ->
     factors = corrections.fit(measured)
     after = measured.estimate(*corrections.corrected(measured, factors))[:, 0]
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(dump(hardware_figures(machine, factors, output.stem, f"calibrated on {runs.name}")), "utf-8")
+    fitted = hardware_figures(machine, factors, output.stem, f"calibrated on {runs.name}")
+    publish_file(output, dump(fitted).encode())
     files = []
     for name in measured.software_names:
         profile = Software.read(name)
         file = output.with_name(f"{output.stem}-{profile.name}.toml")
-        file.write_text(dump(software_figures(profile, factors, file.stem)), "utf-8")
+        publish_file(file, dump(software_figures(profile, factors, file.stem)).encode())
         files.append(str(file))
     return Calibration(
         runs=len(measured),

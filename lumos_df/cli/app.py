@@ -15,6 +15,7 @@ from lumos_df import __version__
 from lumos_df.advice import on_demand
 from lumos_df.base import freed_memory
 from lumos_df.base.errors import LumosError
+from lumos_df.base.files import reason
 from lumos_df.base.location import local_path
 from lumos_df.base.printable import printable
 from lumos_df.base.runner import Engine, progress
@@ -385,8 +386,15 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}; check the path, its permissions and the disk's space")
+        # Where pyarrow refuses, its sentence alone says what.
+        what = f"{error.filename}: {reason(error)}" if error.filename else error.strerror or error
+        _fail(f"{what}; check the path, its permissions and the disk's space")
+    except Exception as error:
+        if "duckdb" not in sys.modules or not isinstance(error, sys.modules["duckdb"].Error):
+            raise
+        from lumos_df.corpus.catalog import refused  # noqa: PLC0415 - imports DuckDB
+
+        _fail(str(refused(error)))
 
 
 def _fail(message: str) -> NoReturn:

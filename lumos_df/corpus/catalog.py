@@ -31,6 +31,11 @@ from lumos_df.schema import TABLES
 _KEY_BYTES: Final = 32
 _LOG: Final = f"{CATALOG}.wal"
 _MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
+_CHANGED: Final = re.compile(
+    r"Cannot open file .*: No such file|TProtocolException|invalid TType|don't know what type|bytes outside file"
+)
+"""What DuckDB says of a Parquet file that went, or whose place another took, after it was asked for its columns."""
+_ANEW: Final = "if another command is changing the corpus, ask again; else ingest its traces into a new folder"
 
 
 _CLOSED: Final = ("autoinstall_known_extensions", "autoload_known_extensions")
@@ -111,12 +116,18 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        missing = _MISSING.search(str(error))
-        if missing is None:
-            raise QueryError(f"query: {_one_line(error)}") from None
+        raise refused(error) from None
+
+
+def refused(error: Exception) -> QueryError:
+    """Return what an error of DuckDB says in one line: with the nearest table or view, or what to do about a file."""
+    missing = _MISSING.search(str(error))
+    if missing is not None:
         names = sorted({table.name for table in TABLES} | {view.name for view in views() if not view.internal})
         hint = nearest(missing[1], names) or f"; there are {', '.join(names)}"
-        raise QueryError(f"query: no table or view '{missing[1]}'{hint}") from None
+        return QueryError(f"query: no table or view '{missing[1]}'{hint}")
+    remedy = f"; {_ANEW}" if _CHANGED.search(str(error)) else ""
+    return QueryError(f"query: {_one_line(error)}{remedy}")
 
 
 def _one_line(error: Exception) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from lumos_df.base import locks
 from lumos_df.base.errors import CorpusError, LumosError
-from lumos_df.base.files import publish_file, publish_folder
+from lumos_df.base.files import publish_file, publish_over
 from lumos_df.base.kernel_cache import user_places
 from lumos_df.base.location import check_name, file_system, is_url
 from lumos_df.base.units import format_bytes
@@ -159,9 +159,7 @@ class _Copy:
             with self._one_line("read"):
                 self._files.get([self._object(name) for name in names], [str(drafts / name) for name in names])
             for folder in sorted({name.split("/")[0] for name in names} - {MANIFEST}):
-                if not publish_folder(drafts / folder, self.folder / folder):
-                    for file in (drafts / folder).iterdir():
-                        file.replace(self.folder / folder / file.name)
+                publish_over(drafts / folder, self.folder / folder)
             if MANIFEST in names:
                 (drafts / MANIFEST).replace(self.folder / MANIFEST)
         finally:

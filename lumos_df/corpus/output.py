@@ -5,6 +5,7 @@ The command line needs `Format` at once, so DuckDB is imported only where a quer
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -68,6 +69,7 @@ _NARROWEST: Final = 80
 _BETWEEN: Final = 3
 """Columns between one cell's text and the next one's."""
 _WITHOUT_LIMIT: Final = 10**9
+_REFUSED: Final = re.compile(r'Could not write file .*"errno":"(\d+)"', re.DOTALL)
 
 
 def choose_format(form: Format | None, output: Path | None) -> Format | None:
@@ -106,7 +108,7 @@ def write_rows(
         return
     from lumos_df.corpus.catalog import one_line_errors  # noqa: PLC0415 - imports DuckDB
 
-    with one_line_errors(), whole_file(output) as draft:
+    with one_line_errors(), whole_file(output) as draft, _refusals(draft):
         interruptible(connection, lambda: connection.execute(_copy(f"({sql})", types, form, draft)))
 
 
@@ -233,7 +235,22 @@ def _save(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelatio
         name: _TEXT_TYPE if kind.id in {"varchar", "enum"} else str(kind)
         for name, kind in zip(rows.columns, rows.types, strict=True)
     }
-    connection.execute(_copy("_result", types, form, path))
+    with _refusals(path):
+        connection.execute(_copy("_result", types, form, path))
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """Raise `OSError` where the system refuses to write a file, which DuckDB says in words and once more in JSON."""
+    import duckdb  # noqa: PLC0415 - only where rows are written
+
+    try:
+        yield
+    except duckdb.IOException as error:
+        refused = _REFUSED.search(str(error))
+        if refused is None:
+            raise
+        raise OSError(int(refused[1]), os.strerror(int(refused[1])), str(path)) from None
 
 
 def _copy(source: str, types: Mapping[str, str], form: Format, path: Path) -> str:

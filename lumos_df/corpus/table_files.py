@@ -53,19 +53,28 @@ def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) ->
 
     Raises `UnwritableError` when it cannot be written.
     """
-    schema = arrow_schema(table)
-    rows = pa.table({field.name: _column(columns[field.name], field.type) for field in schema})
     try:
-        # A corpus made before this table was known has no columns for it yet.
-        empty = corpus / EMPTY_PARTITION / f"{table.name}.parquet"
-        if not empty.exists():
-            _publish(empty, schema.empty_table())
-        path = trace_folder(corpus, trace_id) / f"{table.name}.parquet"
-        differ = not _holds(path, rows, schema)
-        if differ:
-            _publish(path, rows)
+        make_known(corpus, table)
+        return write_in(trace_folder(corpus, trace_id), table, columns)
     except OSError as error:
         raise UnwritableError(unwritable(corpus, error)) from None
+
+
+def make_known(corpus: Path, table: Table) -> None:
+    """Give a table its columns in a corpus that was made before it was known. Raise `OSError` when that fails."""
+    empty = corpus / EMPTY_PARTITION / f"{table.name}.parquet"
+    if not empty.exists():
+        _publish(empty, arrow_schema(table).empty_table())
+
+
+def write_in(folder: Path, table: Table, columns: dict[str, Any]) -> bool:
+    """Write the rows of one table to the folder of their trace, as `write` does. Raise `OSError` when that fails."""
+    schema = arrow_schema(table)
+    rows = pa.table({field.name: _column(columns[field.name], field.type) for field in schema})
+    path = folder / f"{table.name}.parquet"
+    differ = not _holds(path, rows, schema)
+    if differ:
+        _publish(path, rows)
     return differ
 
 

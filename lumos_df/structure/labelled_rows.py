@@ -92,7 +92,7 @@ def extend(corpus: Path, rows: Rows) -> Trace:
         named = folder / "process_groups.parquet"
         groups = pq.ParquetFile(named).read().to_pylist() if named.exists() else []
     except (OSError, pa.ArrowInvalid) as error:
-        raise CorpusError(unreadable(folder, error, "ingest the trace again")) from None
+        raise CorpusError(unreadable(folder / "operators.parquet", error, "ingest the trace again")) from None
     texts = {name: Texts(*coded(table[name])) for name in _WORDS}
     place = np.array([*(PHASES.index(word) for word in texts["phase"].words), OTHER_PHASE], np.int8)
     return Trace(

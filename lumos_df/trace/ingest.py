@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lumos_df.base.errors import LumosError, TraceError
+from lumos_df.base.files import reason
 from lumos_df.base.kernel_cache import COMPILING, compiled
 from lumos_df.base.location import is_url
 from lumos_df.base.runner import Engine, Progress, Report, map_items, works_here
@@ -210,7 +211,7 @@ def _one_line(path: str, error: Exception | None) -> str:
     elif isinstance(error, MemoryError):
         text = "out of memory; give fewer --workers"
     elif isinstance(error, OSError):
-        text = f"cannot be written to the corpus ({error.strerror or error}); check the disk's space and permissions"
+        text = f"cannot be written to the corpus ({reason(error)}); check the disk's space and permissions"
     else:
         text = f"{type(error).__name__}: {error}; this is a fault of lumos-df, please report it with the file"
     text = " ".join(text.split())

@@ -1,10 +1,11 @@
+import errno
 import os
 from pathlib import Path
 from stat import S_ISDIR
 
 import pytest
 
-from lumos_df.base.files import draft_of, publish_file, publish_files, publish_folder
+from lumos_df.base.files import draft_of, publish_file, publish_files, publish_folder, publish_over, unwritable
 
 
 def test_a_file_is_as_it_was_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -60,6 +61,27 @@ def test_of_two_folders_of_a_name_the_first_stays(tmp_path: Path) -> None:
     assert published == [True, False]
     assert (tmp_path / "folder" / "rows").read_text() == "first"
     assert (tmp_path / ".second" / "rows").read_text() == "second"
+
+
+def test_a_folder_over_another_gives_it_its_files(tmp_path: Path) -> None:
+    for name, text in (("new", "new"), ("there", "old")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows").write_text(text)
+    (tmp_path / "there" / "more").touch()
+    publish_over(tmp_path / "new", tmp_path / "there")
+    assert {file.name: file.read_text() for file in (tmp_path / "there").iterdir()} == {"rows": "new", "more": ""}
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
+    told = f"{tmp_path}: cannot be written (No space left on device); make room on its disk, or give another folder"
+    of_pyarrow = "Error writing bytes to file. Detail: [errno 28] No space left on device"
+    for sentence in (os.strerror(errno.ENOSPC), of_pyarrow):
+        assert unwritable(tmp_path, OSError(errno.ENOSPC, sentence)) == told
+    with pytest.raises(FileNotFoundError) as missing:
+        (tmp_path / "nothing" / "a").write_text("a")
+    assert unwritable(tmp_path, missing.value).endswith(
+        "(No such file or directory); give a folder that you may write to"
+    )
 
 
 def test_a_folder_that_cannot_be_renamed_is_an_error(tmp_path: Path) -> None:

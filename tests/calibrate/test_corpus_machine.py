@@ -19,7 +19,7 @@ from lumos_df.model.kernels import kernel_columns
 from lumos_df.model.software import Software
 from lumos_df.schema import TABLES
 from lumos_df.trace.ingest import ingest
-from tests.conftest import Run
+from tests.conftest import Run, full_disk
 from tests.real import REAL
 
 GPU = "NVIDIA A100-SXM4-80GB"
@@ -189,6 +189,15 @@ def test_a_folder_that_cannot_be_is_told(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LumosError, match="cannot be written"):
         calibrate(corpus, tmp_path / "file" / "mine.toml")
+
+
+def test_a_file_that_does_not_fit_on_the_disk_stays_as_it_was(corpus: Path, tmp_path: Path) -> None:
+    output = tmp_path / "mine.toml"
+    output.write_text("before")
+    with full_disk(100), pytest.raises(LumosError, match="cannot be written"):
+        calibrate(corpus, output)
+    assert output.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [output]
 
 
 def test_the_command_writes_and_tells(corpus: Path, lumos: Run, tmp_path: Path) -> None:

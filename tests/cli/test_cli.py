@@ -18,7 +18,7 @@ import pytest
 import typer
 
 from lumos_df.corpus.report import report_views
-from tests.conftest import ROOT, SAMPLES, Run, command
+from tests.conftest import ROOT, SAMPLES, Run, command, full_disk
 from tools.docs import PAGES, cli_reference
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(10000000) b WHERE (a.range * b.range) % 7 = 3"
@@ -121,6 +121,22 @@ def test_a_file_is_replaced_only_by_a_whole_one(lumos: Run, sample_corpus: Path,
 
 
 # --- report
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_rows_that_do_not_fit_on_the_disk_are_one_line(
+    lumos: Run, sample_corpus: Path, tmp_path: Path, form: str
+) -> None:
+    file = tmp_path / f"rows.{form}"
+    file.write_text("before")
+    with full_disk(1000):
+        for command in (("sql", "FROM operators"), ("report", "--view", "operators")):
+            done = lumos(*command, "--corpus", sample_corpus, "--output", file)
+            assert done.returncode == 1
+            told = f"lumos-df: {file}: File too large; check the path, its permissions and the disk's space"
+            assert done.stderr.splitlines()[-1] == told
+    assert file.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_report_without_arguments_is_one_screen(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:

@@ -428,6 +428,19 @@ def test_a_long_query_gets_its_line_number(corpus: Path) -> None:
         catalog.query(connection, "SELECT *\nFROM gpu_time\nWHERE nowhere = 1")
 
 
+def test_rows_that_are_not_those_of_the_file_s_columns_are_told_with_what_to_do(corpus: Path) -> None:
+    """So it looks where another file takes the place of one: DuckDB reads its columns, and opens it again for rows."""
+    file = layout.trace_folder(corpus, TRACE) / "operators.parquet"
+    content = file.read_bytes()
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    file.write_bytes(content[:4] + bytes(end - 4) + content[end:])
+    with catalog.connect(corpus) as connection, pytest.raises(QueryError) as raised, catalog.one_line_errors():
+        connection.execute("SELECT * FROM operators").fetchall()
+    remedy = "; if another command is changing the corpus, ask again; else ingest its traces into a new folder"
+    assert str(raised.value).startswith("query: ")
+    assert str(raised.value).endswith(remedy)
+
+
 def test_an_error_while_rows_stream_is_one_line_too(corpus: Path) -> None:
     sql = "SELECT CASE i WHEN 3000000 THEN ('x' || i)::INTEGER ELSE i END FROM range(4000000) AS many(i)"
     with catalog.connect(corpus) as connection:

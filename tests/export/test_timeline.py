@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -364,3 +365,14 @@ def test_a_place_that_holds_no_file_is_refused_and_nothing_is_left(corpus: Path,
     with pytest.raises((LumosError, OSError)):
         export(corpus, ExportKind.REPLAY, corpus.parent / place)
     assert sorted(corpus.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("what", ["perfetto", "chakra"])
+def test_a_table_that_does_not_read_is_one_line(corpus: Path, tmp_path: Path, lumos: Run, what: str) -> None:
+    damaged = shutil.copytree(corpus, tmp_path / "corpus")
+    for file in damaged.glob("trace_id=[0-9a-f]*/collectives.parquet"):
+        file.write_bytes(b"not parquet")
+    done = lumos("export", "--what", what, "--corpus", damaged, "--output", tmp_path / "made.json")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("lumos-df: ")
+    assert "collectives.parquet" in done.stderr

@@ -3,10 +3,8 @@
 import gzip
 import json
 import os
-import resource
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from lumos_df.base.errors import CorpusError
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.layout import MANIFEST, STAGING
 from lumos_df.trace.ingest import ingest
-from tests.conftest import Run
+from tests.conftest import Run, full_disk
 from tests.trace.corpora import GPU, ONE, counts, names, small
 from tests.trace.literal import annotation, op, write
 
@@ -187,17 +185,6 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(CorpusError, match="cannot be written"):
         ingest([ONE], tmp_path / "c", workers=1)
-
-
-@contextmanager
-def full_disk(limit: int) -> Iterator[None]:
-    """Let no file of this process and its workers grow beyond `limit` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -2,12 +2,14 @@
 
 import gzip
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lumos_df.corpus.catalog import connect
+from lumos_df.corpus.layout import STAGING
 from lumos_df.graph import switches
 from lumos_df.graph.job import groups
 from lumos_df.schema.codes import NONE
@@ -15,7 +17,7 @@ from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from lumos_df.whatif.rewrite.blocks import blocks
-from tests.conftest import Run
+from tests.conftest import Run, full_disk
 from tests.emulator import Job
 from tests.whatif.conftest import emulate, ingested
 
@@ -165,6 +167,23 @@ def test_the_command_writes_one_row_a_rank_and_step(emulated: Path, lumos: Run, 
     query = "SELECT provenance, count(*) FROM operator_sources GROUP BY 1 ORDER BY 1"
     assert "measured" in lumos("sql", query, "--corpus", tmp_path / "made").stdout
     assert lumos("critical-path", "--corpus", tmp_path / "made").returncode == 0
+
+
+def test_an_estimate_that_does_not_fit_on_the_disk_leaves_the_corpus_as_it_was(
+    tmp_path: Path, emulated: Path, lumos: Run
+) -> None:
+    corpus = shutil.copytree(emulated, tmp_path / "corpus")
+    before = sorted(corpus.glob("trace_id=*"))
+    command = ("estimate", "--corpus", corpus, "--set", "network=20e9", "--into", corpus)
+    for limit in (4000, 20_000, 40_000):
+        with full_disk(limit):
+            done = lumos(*command)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith(f"lumos-df: {corpus}: cannot be written (File too large)")
+        assert sorted(corpus.glob("trace_id=*")) == before
+        assert not list((corpus / STAGING).iterdir())
+    assert lumos(*command).returncode == 0
+    assert lumos("sql", "SELECT count(DISTINCT trace_id) FROM operators", "--corpus", corpus).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df import schema
+from lumos_df.base.errors import UnwritableError
+from lumos_df.base.files import publish_over, unwritable
 from lumos_df.corpus import table_files
-from lumos_df.corpus.folder import open_for_writing
-from lumos_df.corpus.layout import trace_folder
+from lumos_df.corpus.folder import scratch
+from lumos_df.corpus.layout import MANIFEST, trace_folder
 from lumos_df.corpus.staging import create
 from lumos_df.graph import critical_path
 from lumos_df.graph.collective_instances import Instances
@@ -49,9 +51,6 @@ def write(changed: ChangedJob, corpus: Path, into: Path, what: str) -> list[str]
         into: the corpus to store it in, which may be the same; made where there is none.
         what: the change, for the job's name.
     """
-    open_for_writing(into)
-    if not (into / "manifest.json").exists():
-        create(into)
     orders = [_order(after) for after in changed.after.replays]
     graphs: list[TraceGraph] = []
     for new_rank, order in enumerate(orders):
@@ -59,7 +58,17 @@ def write(changed: ChangedJob, corpus: Path, into: Path, what: str) -> list[str]
         trace_id = f"{sha256(f'{old.trace_id} {what}'.encode()).hexdigest()[: schema.ID_LENGTH]}-r{old.rank}"
         graph = _renumbered(changed.after.replays[new_rank], order)
         graphs.append(replace(graph, rows=replace(graph.rows, trace_id=trace_id, job=f"{old.job}: {what}")))
-        _write_trace(changed, corpus, into, new_rank, order, graphs[-1])
+    try:
+        with scratch(into) as drafts:
+            if not (into / MANIFEST).exists():
+                create(into)
+            table_files.make_known(into, schema.OPERATOR_SOURCES)
+            for new_rank, (order, graph) in enumerate(zip(orders, graphs, strict=True)):
+                _write_trace(changed, corpus, drafts, new_rank, order, graph)
+            for graph in graphs:
+                publish_over(*(trace_folder(place, graph.rows.trace_id) for place in (drafts, into)))
+    except OSError as error:
+        raise UnwritableError(unwritable(into, error)) from None
     instances = changed.job.instances and _instances(changed.job.instances, orders)
     job = Job(graphs, instances, event_graph(graphs, instances))
     played = job.replay()
@@ -168,13 +177,13 @@ def _stored_operators(folder: Path) -> pa.Table:
 
 
 def _write_trace(
-    changed: ChangedJob, corpus: Path, into: Path, new_rank: int, order: NDArray[np.int64], graph: TraceGraph
+    changed: ChangedJob, corpus: Path, drafts: Path, new_rank: int, order: NDArray[np.int64], graph: TraceGraph
 ) -> None:
     rows = graph.rows
     source = changed.sources[new_rank][order]
     old = [trace_folder(corpus, changed.played.replays[rank].graph.rows.trace_id) for rank in changed.makers[new_rank]]
-    folder = trace_folder(into, rows.trace_id)
-    folder.mkdir(exist_ok=True)
+    folder = trace_folder(drafts, rows.trace_id)
+    folder.mkdir()
     table = _operators(
         [_stored_operators(old_folder) for old_folder in old],
         source,
@@ -201,9 +210,8 @@ def _write_trace(
             (folder / f"{name}.parquet").write_bytes((old[0] / f"{name}.parquet").read_bytes())
     base = np.cumsum([0, *(len(changed.played.replays[rank].graph.rows) for rank in changed.makers[new_rank])])
     which = np.searchsorted(base, np.maximum(source, 0), side="right") - 1
-    table_files.write(
-        into,
-        rows.trace_id,
+    table_files.write_in(
+        folder,
         schema.OPERATOR_SOURCES,
         {
             "rank": np.full(len(source), rows.rank, np.int32),
