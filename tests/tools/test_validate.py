@@ -9,8 +9,20 @@ from lumos_df.whatif.job.settings import Sizes
 from tools.validate import Run
 
 _SIZES: Final = Sizes(
-    layers=3, hidden=128, ffn=344, heads=8, kv_heads=4, head_dim=16, seq=96, micro_batch=5, batch=1, vocab=2000, tp=1, dp=1, pp=1
-)  # fmt: skip
+    layers=3,
+    hidden=128,
+    ffn=344,
+    heads=8,
+    kv_heads=4,
+    head_dim=16,
+    seq=96,
+    micro_batch=5,
+    batch=1,
+    vocab=2000,
+    tp=1,
+    dp=1,
+    pp=1,
+)
 _RUN: Final = Run("net", 3, 128, 5, 96)
 
 
