@@ -144,8 +144,8 @@ def predict(corpus: Path) -> pl.DataFrame:
         if run:
             try:
                 anchors[run] = _loaded(corpus, ids)
-            except LumosError as error:
-                print(error, file=sys.stderr)
+            except LumosError as refused:
+                print(refused, file=sys.stderr)
                 continue
             file = Path(paths[ids[0]])
             unprofiled[run] = min(_times(file, "unprofiledBeforeNs") + _times(file, "unprofiledAfterNs")) * 1e-6
