@@ -20,7 +20,7 @@ from lumos_df.schema import EVIDENCE, PHASES
 from lumos_df.schema.codes import BY_ANNOTATION, NONE
 from lumos_df.structure import annotations, dimensions, experts, labelled_rows, model_facts, parallelism, shapes, tables
 from lumos_df.structure.experts import Routing
-from lumos_df.structure.facts import DEGREES, DIMENSIONS, EXPERTS, SETTING_OF, Fact, unknown
+from lumos_df.structure.facts import DEGREES, DIMENSIONS, EXPERTS, SETTING_OF, WINDOWS, Fact, unknown
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure, understand
 
@@ -51,7 +51,7 @@ class Description:
     """By rank; those of which the corpus has a trace."""
     facts: dict[str, Fact]
     """`model`, `dtype`, `facts.DIMENSIONS`, `facts.EXPERTS` of a model with experts, `facts.TABLES` of a
-    recommender, `world`, `facts.DEGREES`."""
+    recommender, `facts.WINDOWS` where attention runs over windows, `world`, `facts.DEGREES`."""
     routing: Routing | None = None
     """How tokens go to experts; None where no router ran."""
 
@@ -247,6 +247,7 @@ def _of_rank(
     for name, what in _SHARED.items():
         values[name] = dimensions.times(values[name], plan["tp"], what)
     values |= experts.facts(local.routing) | tables.facts(trace, structure)
+    values |= {} if local.windows is None else {WINDOWS: local.windows}
     values |= {name: _overridden(value) for name, value in overrides.items() if name in (*values, *EXPERTS)}
     everyone = _overridden(overrides["world"]) if "world" in overrides else _world(world, trace)
     stage = parallelism.stage(trace, plan["pp"], pipeline)

@@ -14,8 +14,8 @@ import numpy as np
 
 from lumos_df.schema.codes import FORWARD
 from lumos_df.schema.dtypes import element_type
-from lumos_df.structure import widths_inside
-from lumos_df.structure.experts import Routing, routing
+from lumos_df.structure import attention_sizes, widths_inside
+from lumos_df.structure.experts import Routing, ffn_of_experts, routing
 from lumos_df.structure.facts import Fact, by_count, unknown
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.shapes import Operation, Shape, most
@@ -46,6 +46,8 @@ class Local:
     """Elements of one activation between layers."""
     routing: Routing | None = None
     """How tokens go to experts; None where no router ran."""
+    windows: Fact | None = None
+    """How many windows of a sample attention runs over; None where it runs over whole samples."""
 
 
 def local(structure: Structure, operations: list[Operation], given: Mapping[str, int]) -> Local:
@@ -72,21 +74,27 @@ def _sizes(structure: Structure, operations: list[Operation], given: Mapping[str
     hidden = given.get("hidden") or max(alike)
     tokens = _tokens(operations, inner, hidden)
     attention = _attention(operations)
-    sequence, batch = _sequence(operations, hidden, tokens, given)
+    sequence, batch = _sequence(operations, attention, (hidden, tokens), given)
     heads, kv_heads, width = _heads(attention, sequence, batch)
     projection = _projection(inner, hidden, heads.number, width.number)
+    vocabulary = _vocabulary(operations, products, hidden, sequence.number)
+    windows = None
+    count = attention_sizes.windows(operations, (batch.number or 1, sequence.number or 1, hidden))
+    if count > 1 and not given.keys() & {"sequence", "micro_batch"}:
+        sequence, batch, windows = attention_sizes.facts(count, sequence, batch)
     return Local(
         hidden=Fact(hidden, "shape", _SHARED_BY_MOST, by_count(alike)),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=width,
-        ffn=_ffn_of_experts(operations, hidden) or _ffn(inner, hidden, projection),
+        ffn=ffn_of_experts(operations, hidden) or _ffn(inner, hidden, projection),
         sequence=sequence,
         micro_batch=batch,
-        vocabulary=_vocabulary(operations, products, hidden, sequence.number),
+        vocabulary=vocabulary,
         dtype=dtype,
         projection=projection,
         activation=hidden * tokens if tokens else None,
+        windows=windows,
     )
 
 
@@ -260,9 +268,13 @@ def _attention(operations: list[Operation]) -> Operation | None:
 
 
 def _sequence(
-    operations: list[Operation], hidden: int, tokens: int | None, given: Mapping[str, int]
+    operations: list[Operation],
+    attention: Operation | None,
+    sizes: tuple[int, int | None],
+    given: Mapping[str, int],
 ) -> tuple[Fact, Fact]:
     """Return sequence and micro-batch: an activation is (sequence, batch, hidden) or (batch, sequence, hidden)."""
+    hidden, tokens = sizes
     pairs = Counter[Shape]()
     for operation in operations:
         shape = operation.tensor
@@ -277,7 +289,9 @@ def _sequence(
     if not pairs:
         none = unknown("no operator of a layer reads an activation of three dimensions")
         return none, none
-    left, right = max(pairs, key=lambda pair: (pairs[pair], pair))
+    # Attention may run over pieces of what layers read: those are its batch and its tokens.
+    told = [pair for pair in pairs if attention and attention_sizes.attends_over(attention, pair)] or [*pairs]
+    left, right = max(told, key=lambda pair: (pairs[pair], pair))
     how = f"an activation of ({left}, {right}, {hidden})"
     if left == right:
         return Fact(left, "shape", how), Fact(right, "shape", how)
@@ -285,7 +299,7 @@ def _sequence(
     known = given.get("micro_batch", other.get(given.get("sequence", 0), 0))
     if known in other:
         return Fact(other[known], "shape", how), Fact(known, "shape", how)
-    votes = _batches(operations, left, right)
+    votes = attention_sizes.batches(operations, left, right)
     if votes[left] == votes[right]:
         why = f"{left} and {right} are sequence and micro-batch, and as much says either"
         either = tuple(votes.items())
@@ -295,24 +309,6 @@ def _sequence(
     how += ", told apart by attention and convolutions" if readings else ", told apart by attention"
     batch = max(votes, key=lambda size: votes[size])
     return Fact(other[batch], "shape", how, lengths), Fact(batch, "shape", how, readings)
-
-
-def _batches(operations: list[Operation], left: int, right: int) -> dict[int, int]:
-    """Return how many operators say of either size that it is the micro-batch, the other being the sequence."""
-    votes = {left: 0, right: 0}
-    other = {left: right, right: left}
-    for operation in operations:
-        told: list[int] = []
-        if operation.is_convolution() or operation.is_attention():
-            leading = operation.operands[0][0] if operation.is_attention() else (operation.tensor or (0,))[0]
-            told = [size for size in votes if size == leading]
-        elif operation.is_batched():
-            # As many products as the batch, or a multiple of it, and the sequence among their sizes.
-            leading, sizes = operation.operands[0][0], {size for shape in operation.operands for size in shape[1:]}
-            told = [size for size in votes if leading % size == 0 and other[size] in sizes]
-        if len(told) == 1:
-            votes[told[0]] += operation.count
-    return votes
 
 
 def _heads(attention: Operation | None, length: Fact, samples: Fact) -> tuple[Fact, Fact, Fact]:
@@ -345,12 +341,6 @@ def _projection(inner: list[Operation], hidden: int, heads: int | None, width: i
         return None
     wanted = heads * width
     return wanted if any(operation.product[1:] == (wanted, hidden) for operation in inner) else None
-
-
-def _ffn_of_experts(operations: list[Operation], hidden: int) -> Fact | None:
-    grouped = [operation for operation in operations if operation.is_grouped() and operation.product[2] == hidden]
-    how = "the inner size of the experts' last grouped product"
-    return Fact(grouped[-1].product[1], "shape", how) if grouped else None
 
 
 def _ffn(inner: list[Operation], hidden: int, projection: int | None) -> Fact:

@@ -109,6 +109,13 @@ def facts(known: Routing | None) -> dict[str, Fact]:
     }
 
 
+def ffn_of_experts(operations: list[Operation], hidden: int) -> Fact | None:
+    """Return the FFN of the experts that grouped products lead back to the hidden size from, None without any."""
+    grouped = [operation for operation in operations if operation.is_grouped() and operation.product[2] == hidden]
+    how = "the inner size of the experts' last grouped product"
+    return Fact(grouped[-1].product[1], "shape", how) if grouped else None
+
+
 def distinct(experts: int, places: int, top_k: int) -> float:
     """Return at how many places a token's experts are, on average, if all choices are equally likely.
 

@@ -23,6 +23,8 @@ EXPERTS: Final = ("experts", "top_k", "expert_tokens")
 """Of a model with experts, only said of one: those of a layer, of a token, and rows that a rank's experts compute."""
 TABLES: Final = ("tables", "table_params", "embedding_dim", "dense_params")
 """Of a recommender, only said of one: tables of a rank and their elements, elements of a row, all other parameters."""
+WINDOWS: Final = "windows"
+"""Of a model whose attention runs over windows, only said of one: how many of each sample."""
 _RIVAL_SHARE: Final = 0.1
 """Threshold, share of the operators that say the likeliest value. A value of less is no second reading. Evidence: of a
 transformer with packed projections 3 operators of 129 begin with 3, for queries, keys and values."""

@@ -456,3 +456,39 @@ def test_layers_that_modules_number_otherwise_than_what_repeats_are_either(
         assert told.ranks[0].structure.layers == told.ranks[0].structure.layer.max() + 1 == known
     with pytest.raises(QueryError, match=r"layers=3 \(given\), but the trace shows"):
         of_traces([job.ranks[0].trace], {"layers": 3})
+
+
+def windowed(samples: int, windows: int, around: tuple[int, ...]) -> list[Operator]:
+    """A layer of attention in windows of 16 tokens, behind normalizations that read `around`."""
+    rows, scores = samples * windows * 16, (samples * windows * 6, 16, 16)
+    inner: Operator = ("aten::view", ((samples * windows, 16, WIDTH),))
+    return [
+        *[("aten::layer_norm", ((*around, WIDTH), (WIDTH,)))] * 3,
+        inner,
+        linear(rows, WIDTH, WIDTH),
+        ("aten::bmm", (scores, scores)),
+        ("aten::_softmax", ((samples * windows, 6, 16, 16),)),
+        ("aten::bmm", (scores, scores)),
+        inner,
+        linear(rows, WIDTH, 4 * WIDTH),
+        linear(rows, 4 * WIDTH, WIDTH),
+    ]
+
+
+@pytest.mark.parametrize("around", [(5, 16, 8), (5, 128)], ids=["image", "rows"])
+def test_windows_that_attention_runs_over_are_no_samples(
+    described: Callable[..., Description], around: tuple[int, ...]
+) -> None:
+    job = described(Plain([*STEM, *windowed(5, 8, around) * 4, *HEAD]))
+    told = {"micro_batch": 5, "windows": 8, "heads": 6, "head_dim": 16, "sequence": None}
+    assert {name: job.facts[name].value for name in told} == told
+    sizes = Sizes.of(job)
+    # Heads are in each window.
+    assert Symbols(sizes, replace(sizes, heads=12)).rescaled((240, 16, 16)) == (480, 16, 16)
+
+
+@pytest.mark.parametrize("around", [(40, 16), (16, 40), (1, 40, 16)], ids=["as is", "tokens first", "one in front"])
+def test_whole_samples_are_no_windows(described: Callable[..., Description], around: tuple[int, ...]) -> None:
+    job = described(Plain([*STEM, *windowed(40, 1, around) * 4, *HEAD]))
+    assert (job.facts["micro_batch"].value, job.facts["sequence"].value) == (40, 16)
+    assert "windows" not in job.facts

@@ -19,7 +19,7 @@ from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, MLP, MODEL, O
 from lumos_df.whatif.job.settings import Sizes, parameters
 
 TOKENS, SEQUENCE, BATCH, WIDTH, HEADS, GROUPS, HEAD, CONSTANT = range(8)
-"""Kinds of axes; GROUPS is micro-batch times heads."""
+"""Kinds of axes; GROUPS is micro-batch, or windows, times heads."""
 _MOST: Final = 4
 """Threshold, readings. Of one axis the likeliest so many are compared. Evidence: a judgement; all of them together take
 too long."""
@@ -363,7 +363,7 @@ _FUNCTIONS: Final = (
     (WIDTH, 4, lambda sizes: _times(2, _projection(sizes)), ""),
     (HEADS, 1, lambda sizes: _cut(sizes.heads, sizes.tp), ""),
     (HEADS, 2, lambda sizes: _cut(sizes.kv_heads, sizes.tp), ""),
-    (GROUPS, 1, lambda sizes: _times(sizes.micro_batch, _cut(sizes.heads, sizes.tp)), OF_BATCH),
+    (GROUPS, 1, lambda sizes: _times(sizes.windows, sizes.micro_batch, _cut(sizes.heads, sizes.tp)), OF_BATCH),
     (GROUPS, 7, lambda sizes: _times(sizes.micro_batch, sizes.hidden), OF_BATCH),
     (HEAD, 1, lambda sizes: sizes.head_dim, ""),
     (HEAD, 3, lambda sizes: _times(3, sizes.head_dim), ""),

@@ -12,6 +12,7 @@ from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT, SHARD_NO
 from lumos_df.structure import shapes, sharding, widths_inside
 from lumos_df.structure.describe import Description, parse_overrides, whole_number
 from lumos_df.structure.experts import Routing
+from lumos_df.structure.facts import WINDOWS
 
 FACT_OF: Final = {
     "layers": "layers",
@@ -95,6 +96,9 @@ class Sizes:
     """Other channels of a convolutional net's layers, gates of a recurrent net's, and what linear layers of either lead
     to and from, that are a part or a multiple of `hidden`, and grow with it."""
 
+    windows: int = 1
+    """Of a sample, which attention runs over one by one."""
+
     @property
     def rank_seq(self) -> int | None:
         """Return the tokens of a sequence that a context-parallel rank has."""
@@ -130,6 +134,7 @@ class Sizes:
             zero=shared.zero,
             sp=shared.sequence,
             channels=_channels(about),
+            windows=(about.facts[WINDOWS].number or 1) if WINDOWS in about.facts else 1,
         )
 
 

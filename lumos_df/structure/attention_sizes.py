@@ -1,0 +1,82 @@
+"""What attention says of batch and tokens: which is which, and whether it runs over whole samples.
+
+Over windows, each sample's tokens are cut into several, and attention's batch is as many windows, not samples.
+"""
+
+from math import prod
+
+from lumos_df.structure.facts import Fact, unknown
+from lumos_df.structure.shapes import Operation, Shape
+
+
+def attends_over(attention: Operation, pair: Shape) -> bool:
+    """Return whether attention is over two sizes: one in front, or a divisor of what is, and the other behind it.
+
+    Args:
+        attention: fused, or a batched product.
+        pair: batch and tokens, or the other way round.
+    """
+    first = attention.operands[0]
+    sizes = {size for shape in attention.operands for size in shape[1:]}
+    fused = attention.is_attention()
+    return any(
+        (first[0] == batch if fused else first[0] % batch == 0) and tokens in sizes
+        for batch, tokens in (pair, pair[::-1])
+    )
+
+
+def batches(operations: list[Operation], left: int, right: int) -> dict[int, int]:
+    """Return how many operators say of either size that it is the micro-batch, the other being the sequence."""
+    votes = {left: 0, right: 0}
+    other = {left: right, right: left}
+    for operation in operations:
+        told: list[int] = []
+        if operation.is_convolution() or operation.is_attention():
+            leading = operation.operands[0][0] if operation.is_attention() else (operation.tensor or (0,))[0]
+            told = [size for size in votes if size == leading]
+        elif operation.is_batched():
+            # As many products as the batch, or a multiple of it, and the sequence among their sizes.
+            leading, sizes = operation.operands[0][0], {size for shape in operation.operands for size in shape[1:]}
+            told = [size for size in votes if leading % size == 0 and other[size] in sizes]
+        if len(told) == 1:
+            votes[told[0]] += operation.count
+    return votes
+
+
+def windows(operations: list[Operation], activation: tuple[int, int, int]) -> int:
+    """Return how many windows of a sample attention runs over, 1 where it runs over whole samples.
+
+    Layers read the same elements with fewer in front, (3, 16, 16, 96) beside (48, 16, 96): no sample is ever cut apart
+    but into windows.
+
+    Args:
+        operations: forward operators of one rank.
+        activation: what attention's batch is, its tokens, and the width.
+    """
+    batch = activation[0]
+    shapes = {operation.tensor for operation in operations if operation.inside and operation.tensor}
+    leading = {shape[0] for shape in shapes if _holds_samples(shape, activation)}
+    samples = min((size for size in leading if batch % size == 0), default=batch)
+    return batch // samples
+
+
+def _holds_samples(shape: Shape, activation: tuple[int, int, int]) -> bool:
+    batch, tokens, hidden = activation
+    if len(shape) < 3 or shape[-1] != hidden or prod(shape[:-1]) != batch * tokens:
+        return False
+    # Either of both may come first in one tensor, and an axis of one element in front holds nothing.
+    return shape[:2] != (tokens, batch) and shape[:2] != (1, batch)
+
+
+def facts(count: int, sequence: Fact, batch: Fact) -> tuple[Fact, Fact, Fact]:
+    """Return sequence, micro-batch and windows of a job whose attention runs over `count` windows of each sample.
+
+    Args:
+        count: windows of a sample, two or more.
+        sequence: what attention's tokens are: those of a window.
+        batch: what attention's batch is: the windows of all samples.
+    """
+    samples = (batch.number or count) // count
+    none = unknown(f"attention runs over windows of {sequence.number} tokens, {count} of each sample")
+    how = f"attention runs over {batch.number} windows, and layers read as much with {samples} in front"
+    return none, Fact(samples, "shape", how), Fact(count, "shape", f"of {sequence.number} tokens, of each sample")
