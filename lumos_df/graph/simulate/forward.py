@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lumos_df.base.jit import kernel
+from lumos_df.base.jit import inlined_kernel, kernel
 from lumos_df.schema.codes import END_END, END_START, NONE, START_START
 
 UNSET = -(1 << 62)
@@ -174,7 +174,7 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
     return start, end, start_cause, end_cause
 
 
-@kernel
+@inlined_kernel
 def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause, left):
     """Tell every successor of v how early v lets it be.
 
@@ -198,7 +198,7 @@ def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause
             _start_no_earlier(w, (start[v] if binds[e] == START_START else end[v]) + lag[e], e, start, start_cause)
 
 
-@kernel
+@inlined_kernel
 def _start_no_earlier(v, moment, e, start, start_cause):
     if moment > start[v] or (moment == start[v] and e < start_cause[v]):
         start[v] = moment
