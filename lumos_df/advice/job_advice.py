@@ -53,6 +53,8 @@ class JobAdvice:
     """What cannot be said of the job, and why."""
     warnings: tuple[str, ...]
     """What a reader should know about the replay, one sentence each."""
+    matched: matching.MatchedJob | None
+    """Of how many collectives several ranks were found, where that was not stored before."""
 
     @property
     def trace_id(self) -> str:
@@ -136,6 +138,9 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             operators=sum(int(np.count_nonzero(rows.kind != OTHER_KIND)) for rows in of_job.ranks),
         )
         of_replay = replay_warnings.of_traces(loaded)
+        matched = None
+        if unmatched & set(ids) and not loaded.doubled:
+            matched = _store_waits(corpus, of_job)
         warnings = [
             *profiler_overhead.told(corpus, ids),
             *steps_without_backward.note(of_job),
@@ -155,9 +160,8 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             advice=tuple(found),
             limits=tuple(limits([recording])),
             warnings=tuple(dict.fromkeys(warnings)),
+            matched=matched,
         )
-        if unmatched & set(ids) and not loaded.doubled:
-            _store_waits(corpus, ids, of_job)
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
         if paths or result.without or result.lacks_ranks:
@@ -176,15 +180,13 @@ def _unseen(advised: AdvisedJob) -> list[str]:
     return [said(left_out, "gains are those of the others")] if left_out else []
 
 
-def _store_waits(corpus: Path, ids: list[str], advised: AdvisedJob) -> None:
+def _store_waits(corpus: Path, advised: AdvisedJob) -> matching.MatchedJob:
     """Store who waits for whom, which is known by now: who asks for it later would match the job again."""
     instances = advised.job.instances
-    for place, trace_id in enumerate(ids):
-        table_files.write(
-            corpus, trace_id, schema.COLLECTIVE_MEMBERS, matching.collective_columns(advised.waits, place)
-        )
+    for place, rows in enumerate(advised.ranks):
         clock = None if instances is None else instances.clocks[place]
-        matching.write_clock(corpus, trace_id, advised.ranks[place].rank, clock)
+        matching.write_matched(corpus, rows, advised.waits, place, clock)
+    return matching.MatchedJob.of(advised.ranks, advised.waits)
 
 
 def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:

@@ -44,10 +44,18 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say, *, paths: bool =
 
     asked = {name.lower() for name in names}
     layout.check(corpus)
-    if asked & view_files.readers(COLLECTIVE_MEMBERS.name) and trace_rows.unanswered(corpus, COLLECTIVE_MEMBERS):
-        _match(corpus, say)
+    unmatched = asked & view_files.readers(COLLECTIVE_MEMBERS.name) and trace_rows.unanswered(
+        corpus, COLLECTIVE_MEMBERS
+    )
+    matched: list[MatchedJob] = []
+    of_advice: list[str] = []
     if asked & view_files.readers(JOB_ADVICE.name) and trace_rows.unanswered(corpus, JOB_ADVICE):
-        _advise(corpus, say, paths=paths)
+        # Advice matches the jobs that it reads: what is left then is matched by itself.
+        matched = _advise(corpus, of_advice.append, paths=paths)
+    if unmatched:
+        _match(corpus, matched, say)
+    for sentence in of_advice:
+        say(sentence)
     # Advice has found those of its jobs.
     if asked & view_files.readers(STALLS.name) and trace_rows.unanswered(corpus, STALLS):
         _find_stalls(corpus, say)
@@ -77,7 +85,8 @@ def prepare_page(corpus: Path, say: Say) -> None:
     _find_paths(corpus, say)
 
 
-def _match(corpus: Path, say: Say) -> None:
+def _match(corpus: Path, matched: "list[MatchedJob]", say: Say) -> None:
+    """Match the collectives of the jobs that are not yet; tell of these and of those `matched` by the way."""
     from lumos_df.graph.matching import match_collectives  # noqa: PLC0415 - slow to import
 
     try:
@@ -85,7 +94,7 @@ def _match(corpus: Path, say: Say) -> None:
     except UnwritableError as error:
         say(f"collectives are not matched and waiting is unknown, because {error}")
         return
-    for job in jobs:
+    for job in sorted([*matched, *jobs], key=lambda job: job.job):
         say(_sentence(job))
 
 
@@ -108,17 +117,19 @@ def _find_stalls(corpus: Path, say: Say) -> None:
         say(f"stalls are not known, because {error}")
 
 
-def _advise(corpus: Path, say: Say, *, paths: bool) -> None:
+def _advise(corpus: Path, say: Say, *, paths: bool) -> "list[MatchedJob]":
+    """Store advice where there is none; return the jobs whose collectives were matched for it."""
     if not _replayed_at_once(corpus, "what to change is not known yet", "advise", say):
-        return
+        return []
     from lumos_df.advice.job_advice import advise_new  # noqa: PLC0415 - slow to import
 
     try:
         jobs = advise_new(corpus, paths=paths)
     except UnwritableError as error:
         say(f"nobody knows what to change, because {error}")
-        return
+        return []
     say(f"replayed {format_count(len(jobs), 'job')} for what to change")
+    return [job.matched for job in jobs if job.matched and job.matched.collectives]
 
 
 def _find_paths(corpus: Path, say: Say) -> None:

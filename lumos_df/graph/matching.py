@@ -3,6 +3,7 @@
 Nothing is simulated for that. What a replay adds to `collectives` is null until there is one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,13 @@ class MatchedJob:
     """Each matched one once, and every communication kernel that was not matched."""
     matched: int
 
+    @staticmethod
+    def of(ranks: Sequence[Rows], of_job: CollectiveWaits) -> "MatchedJob":
+        """Count the collectives of the ranks of a job."""
+        collectives = len(np.unique(of_job.instance))
+        alone = int(np.count_nonzero(of_job.members == 1))
+        return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
+
 
 def match_collectives(corpus: Path) -> list[MatchedJob]:
     """Match the collectives of each job that has a trace without the table `collectives`, and store what comes out.
@@ -56,9 +64,7 @@ def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
     of_job = replace(of_job, row=in_trace(list(rows), of_job.trace, of_job.row))
     for k, rows_of_rank in enumerate(ranks):
         write_matched(corpus, rows_of_rank, of_job, k, None if instances is None else instances.clocks[k])
-    collectives = len(np.unique(of_job.instance))
-    alone = int(np.count_nonzero(of_job.members == 1))
-    return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
+    return MatchedJob.of(ranks, of_job)
 
 
 def write_matched(corpus: Path, rows: Rows, of_job: CollectiveWaits, k: int, clock: ClockSkew | None) -> None:
