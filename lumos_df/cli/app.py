@@ -311,6 +311,7 @@ def report(
 
     A summary on one screen, any view as a table, CSV, JSON or Parquet, or one page for a browser.
     """
+    freed_memory.keep()
     from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.corpus import report as reports  # noqa: PLC0415 - as above
 
