@@ -95,6 +95,19 @@ def test_a_job_over_other_links_takes_what_it_takes_when_it_runs_over_them(
         assert before.high - before.low == pytest.approx(after.high - after.low, rel=0.02)
 
 
+@pytest.mark.parametrize("times", [12, 44])
+def test_gathers_that_always_came_early_enough_hold_back_what_reads_the_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Blocks wait for parameters, gathered while the one before computes, and reductions go on beside them."""
+    job = Job(ranks=4, layers=4, zero=3)
+    said = change(run(tmp_path / "fast", job), f"network={1e9 * BUS / times}")
+    monkeypatch.setattr(hardware, "BUS_BYTES_PER_NS", BUS / times)
+    ran = change(run(tmp_path / "slow", job))
+    for before, after in zip(said.after.replays, ran.after.replays, strict=True):
+        assert before.high - before.low == pytest.approx(after.high - after.low, rel=0.02)
+
+
 def test_links_between_nodes_that_no_recorded_group_crossed_are_said_to_be_unknown(four: Path) -> None:
     """Sixteen ranks are two nodes of eight A100s; nothing in a trace of one node tells of the network between."""
     near, far, stated = (

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph import calls, gpu_streams
 from lumos_df.graph.edges.columns import Edges, edges, join
+from lumos_df.graph.edges.early_collective import early_collectives
 from lumos_df.graph.edges.early_event import early_events
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.host import Atoms
@@ -36,7 +37,7 @@ def event_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8
     if not len(waits) or len(rows.stream_keys) < 2:
         return edges(np.empty(0, np.int32), np.empty(0, np.int32), EVENT, 0, True)
     recorded, known = _recorded(rows, atoms, gpu, waits)
-    return _distinct(join([recorded, _inferred(rows, atoms, gpu, waits[~known], gap)]))
+    return _distinct(join([recorded, _inferred(rows, atoms, gpu, waits[~known], role, gap)]))
 
 
 def _recorded(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32]) -> tuple[Edges, NDArray[np.bool_]]:
@@ -70,13 +71,20 @@ def _recorded(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32
     return edges(src, dst, EVENT, 0, True), known
 
 
-def _inferred(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32], gap: NDArray[np.int64]) -> Edges:
+def _inferred(
+    rows: Rows,
+    atoms: Atoms,
+    gpu: GpuStreams,
+    waits: NDArray[np.int32],
+    role: NDArray[np.int8],
+    gap: NDArray[np.int64],
+) -> Edges:
     """Guess which row each wait delays, and for which: that which fits all waits that look alike and explains most.
 
     A stream mostly waits for what another has been sent last. Where it does not, as many waits as the other stream was
     sent rows before them may take these in turn, as a training loop waits for its buckets. Waits that never delayed
-    anything are of the streams of which most waits of the same operator are. What is late even so waited for an event
-    that had been recorded long before.
+    anything are of the streams of which most waits of the same operator are; those that are left are for collectives
+    that nothing else waits for. What is late even so waited for an event that had been recorded long before.
     """
     pattern = _patterns(rows, atoms, gpu, waits)
     streams = range(len(rows.stream_keys))
@@ -97,7 +105,8 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32
     following = np.where(pattern.following >= 0, after[pattern.following, np.arange(len(waits))], NONE)
     late = (following >= 0) & (rows.ts[following] > explained[following] + gpu_streams.LATE_NS)
     early = early_events(rows, gpu, following, late, pattern.group, REACTION_NS)
-    return join([edges(src, dst, EVENT, 0, False), edges(early, following, EVENT, 0, False)])
+    ahead = early_collectives(rows, atoms, gpu, waits, role, (src, dst), pattern.run, pattern.group)
+    return join([edges(src, dst, EVENT, 0, False), edges(early, following, EVENT, 0, False), ahead])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +120,8 @@ class _Patterns:
     """The same for waits that look alike."""
     loop: NDArray[np.int64]
     """The same for waits of one operator that delay one stream."""
+    run: NDArray[np.int64]
+    """The same for waits of one thread with no launch between them."""
     previous: NDArray[np.int32]
     """Stream that its thread issued to before, or NONE."""
     following: NDArray[np.int32]
@@ -285,13 +296,13 @@ def _patterns(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32
     stream = np.append(stream_of[launches], NONE)
     previous = np.where(place > bounds[thread], stream[place - 1], NONE)
     following = np.where(place < bounds[thread + 1], stream[place], NONE)
-    # Waits of one thread with no launch between them.
-    run = np.where(bounds[thread] < bounds[thread + 1], ordinals(packed(thread, place)), 0)
+    run = packed(thread, place)
+    in_run = np.where(bounds[thread] < bounds[thread + 1], ordinals(run), 0)
     parent = rows.parent[atoms.row[waits]]
     operator = np.where(parent >= 0, rows.name[np.maximum(parent, 0)], NONE)
-    _, group = np.unique(np.stack((operator, previous, following, run)), axis=1, return_inverse=True)
+    _, group = np.unique(np.stack((operator, previous, following, in_run)), axis=1, return_inverse=True)
     _, loop = np.unique(np.stack((operator, following)), axis=1, return_inverse=True)
-    return _Patterns(group=group.reshape(-1), loop=loop.reshape(-1), previous=previous, following=following)
+    return _Patterns(group=group.reshape(-1), loop=loop.reshape(-1), run=run, previous=previous, following=following)
 
 
 def _ready(rows: Rows, atoms: Atoms, gpu: GpuStreams, gap: NDArray[np.int64]) -> NDArray[np.int64]:
