@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.gemm import gemm_seconds
@@ -136,7 +137,10 @@ def kernel_calls(corpus: Path, graph: TraceGraph) -> KernelCalls:
     operator = graph.rows.nearest(trace.dims.code >= 0, told)
     key = np.stack((graph.rows.name[operator], trace.dims.code[operator], trace.types.code[operator]))
     key[:, operator < 0] = NONE
-    distinct, call = np.unique(key, axis=1, return_inverse=True)
+    call = dense(packed(*key))
+    first = np.empty(int(call.max(initial=NONE)) + 1, np.int64)
+    first[call] = np.arange(len(call))
+    distinct = key[:, first]
     unknown = int(distinct.shape[1] > 0 and distinct[0, 0] == NONE)
     calls = [
         _call(
@@ -147,7 +151,7 @@ def kernel_calls(corpus: Path, graph: TraceGraph) -> KernelCalls:
         for name, dims, types in distinct[:, unknown:].T.tolist()
     ]
     stream = graph.rows.stream[row]
-    place = call.reshape(-1).astype(np.int64) - unknown
+    place = call - unknown
     return KernelCalls(
         trace=trace,
         row=row,

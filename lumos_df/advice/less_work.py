@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.graph.rows import Rows
-from lumos_df.graph.simulate.forward import inherited
+from lumos_df.graph.simulate.forward import around, inherited
 from lumos_df.graph.switches import multiplied
 from lumos_df.graph.typical_values import highest_usual
 from lumos_df.schema.codes import CPU_OP, RUNTIME
@@ -75,17 +75,6 @@ def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessW
     )
 
 
-def above(rows: Rows, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the rows around the chosen ones [n]."""
-    around = np.zeros(len(rows), np.bool_)
-    at = np.unique(rows.parent[chosen])
-    while (at := at[(at >= 0)]).size:
-        at = at[~around[at]]
-        around[at] = True
-        at = np.unique(rows.parent[at])
-    return around
-
-
 def _without_members(advised: AdvisedJob, gone: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the collectives of which all members are among some nodes."""
     instance = advised.event_graph.instance
@@ -103,4 +92,4 @@ def _one_off(usual: NDArray[np.int64], less: NDArray[np.float64]) -> NDArray[np.
 
 def _only_for(rows: Rows, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the operators and calls that launched some of these GPU rows, and no other [n]."""
-    return above(rows, gone) & ~above(rows, rows.on_gpu & ~gone) & rows.of_kind(CPU_OP, RUNTIME)
+    return around(gone, rows.parent) & ~around(rows.on_gpu & ~gone, rows.parent) & rows.of_kind(CPU_OP, RUNTIME)

@@ -5,7 +5,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-import polars as pl
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lumos_df.base.units import format_ns
@@ -58,13 +60,14 @@ def _steps(corpus: Path, trace_id: str) -> tuple[float, float]:
 def _idle(corpus: Path, trace_id: str) -> float:
     """Return the share of the time from the first row of the GPU to its last in which none ran; 0 without any."""
     file = trace_folder(corpus, trace_id) / "operators.parquet"
-    rows = pl.DataFrame(pq.ParquetFile(file, read_dictionary=["kind"]).read(["kind", "ts", "dur"]))
-    rows = rows.filter(pl.col("kind").cast(pl.String).is_in(GPU_KINDS)).sort("ts")
-    ended = (pl.col("ts") + pl.col("dur")).cum_max()
-    silent, whole = rows.select(
-        (pl.col("ts") - ended.shift(1)).clip(0).sum(), (ended.last() - pl.col("ts").first()).alias("whole")
-    ).row(0)
-    return silent / whole if whole else 0.0
+    rows = pq.ParquetFile(file, read_dictionary=["kind"]).read(["kind", "ts", "dur"])
+    rows = rows.filter(pc.is_in(rows["kind"], value_set=pa.array(GPU_KINDS)))
+    ts, dur = rows["ts"].to_numpy(), rows["dur"].to_numpy()
+    order = np.argsort(ts, kind="stable")
+    ended = np.maximum.accumulate((ts + dur)[order])
+    silent = np.maximum(ts[order][1:] - ended[:-1], 0).sum()
+    whole = ended[-1] - ts[order[0]] if len(ts) else 0
+    return float(silent / whole) if whole else 0.0
 
 
 def _numbers(capture: object, name: str) -> list[float]:

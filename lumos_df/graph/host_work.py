@@ -164,9 +164,10 @@ def _places(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return moments, none before its thread's first row, and the place in `order` of the last row by then."""
     at, place = at.copy(), np.zeros(at.shape, np.int64)
-    used, first = np.unique(graph.rows.thread[order], return_index=True)
+    of_thread = graph.rows.thread[order]
+    first = np.flatnonzero(np.diff(of_thread, prepend=NONE))
     bounds = np.append(first, len(order)).tolist()
-    for number, low, high in zip(used.tolist(), bounds[:-1], bounds[1:], strict=True):
+    for number, low, high in zip(of_thread[first].tolist(), bounds[:-1], bounds[1:], strict=True):
         begun = graph.rows.ts[order[low:high]]
         on_thread = thread == number
         at[on_thread] = np.maximum(at[on_thread], begun[0])

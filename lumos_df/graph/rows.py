@@ -262,7 +262,7 @@ def _numbered(column: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def _filled(column: pa.Array, kind: np.dtype[Any], null: int) -> NDArray[Any]:
-    """Return an array of numbers as another kind of numbers, `null` for null.
+    """Return an array of numbers that nobody else reads as another kind of numbers, `null` for null.
 
     By its buffers: the first fill of pyarrow loads all that it can compute, a tenth of what a small trace takes.
     """
@@ -270,7 +270,10 @@ def _filled(column: pa.Array, kind: np.dtype[Any], null: int) -> NDArray[Any]:
     if not len(column) or data is None:
         return np.full(len(column), null, kind)
     part = slice(column.offset, column.offset + len(column))
-    values = np.frombuffer(data, column.type.to_pandas_dtype())[part].astype(kind)
+    values = np.frombuffer(data, column.type.to_pandas_dtype())[part]
+    # What was decoded for this alone is taken as it is.
+    if values.dtype != kind or not values.flags.writeable:
+        values = values.astype(kind)
     if column.null_count:
         values[np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[part] == 0] = null
     return values

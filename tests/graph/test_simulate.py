@@ -155,3 +155,22 @@ def test_share_counts_each_covered_moment_once(spans: list[tuple[int, int]], cut
     begin, end = np.array([s for s, _ in spans], np.int64), np.array([e for _, e in spans], np.int64)
     covered = [sum(any(s <= t < e for s, e in spans) for t in range(a, b)) for a, b in zip(low, high, strict=True)]
     assert loops.share(begin, end, low, high).tolist() == covered
+
+
+@given(st.data())
+def test_rows_around_marked_ones(data: st.DataObject) -> None:
+    """Rows are numbered in any order: those of the GPU may come before their call, where clocks disagree."""
+    many = data.draw(st.integers(1, 12))
+    parent = [data.draw(st.integers(-1, row - 1)) for row in range(many)]
+    parent.append(data.draw(st.integers(-1, many - 1)))
+    order = data.draw(st.permutations(range(many + 1)))
+    parents = np.full(many + 1, -1, np.int32)
+    for row, above in enumerate(parent):
+        parents[order[row]] = order[above] if above >= 0 else -1
+    marked = np.array(data.draw(st.lists(st.booleans(), min_size=many + 1, max_size=many + 1)))
+
+    def ancestors(row: int) -> set[int]:
+        return {int(parents[row])} | ancestors(int(parents[row])) if parents[row] >= 0 else set()
+
+    expected = {above for row in np.flatnonzero(marked).tolist() for above in ancestors(row)}
+    assert set(np.flatnonzero(loops.around(marked, parents)).tolist()) == expected

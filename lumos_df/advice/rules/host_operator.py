@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.less_work import above
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.distinct_texts import distinct
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
-from lumos_df.graph.simulate.forward import inherited
+from lumos_df.graph.simulate.forward import around, inherited
 from lumos_df.schema.codes import CPU_OP, RUNTIME
 
 _MOST: Final = 3
@@ -82,13 +82,13 @@ def _long(rows: Rows, shape: NDArray[np.int32]) -> NDArray[np.int64]:
         shape: code of the shapes of each row's inputs, NONE where none were recorded [n].
     """
     works = (rows.kind == CPU_OP) & rows.named(lambda text: text.startswith("aten::"))
-    works &= ~above(rows, (rows.kind == RUNTIME) | rows.on_gpu) & ~inherited(loader_rows(rows), rows.parent)
+    works &= ~around((rows.kind == RUNTIME) | rows.on_gpu, rows.parent) & ~inherited(loader_rows(rows), rows.parent)
     outer = np.flatnonzero(works & ~np.append(works, False)[rows.parent])
     if len(outer) < typical_values.FEW:
         return outer[:0]
     long = rows.dur[outer] > typical_values.highest_usual(rows.dur[outer])
     within = np.bincount(rows.parent[rows.parent >= 0], minlength=len(rows))
-    _, alike = np.unique(np.stack((rows.name[outer], shape[outer], within[outer])), axis=1, return_inverse=True)
-    usual = 2 * np.bincount(alike.reshape(-1), long) >= np.bincount(alike.reshape(-1))
-    found: NDArray[np.int64] = outer[long & usual[alike.reshape(-1)]]
+    alike = dense(packed(rows.name[outer], shape[outer], within[outer]))
+    usual = 2 * np.bincount(alike, long) >= np.bincount(alike)
+    found: NDArray[np.int64] = outer[long & usual[alike]]
     return found

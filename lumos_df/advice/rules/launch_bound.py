@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.callers import callers
 from lumos_df.advice.kernel_calls import KernelCalls
-from lumos_df.advice.less_work import above
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
 from lumos_df.graph.rows import Rows
-from lumos_df.graph.simulate.forward import inherited
+from lumos_df.graph.simulate.forward import around, inherited
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, KERNEL, MEMSET, NONE, RUNTIME, SYNC_EDGE, THREAD
 
 _PASSES: Final = ("forward", "backward", "recompute")
@@ -98,7 +97,7 @@ def _launching(advised: AdvisedJob, rank: int) -> _Launching:
     other[rows.parent[launched[~work]]] = True
     other |= waits | (role == calls.GRAPH_LAUNCH) | (role == calls.RELEASE)
     launch &= inside & ~other
-    captured = (rows.kind == CPU_OP) & ~outside & above(rows, launch) & ~above(rows, other)
+    captured = (rows.kind == CPU_OP) & ~outside & around(launch, rows.parent) & ~around(other, rows.parent)
     # What operators call besides launching goes with them.
     call = (rows.kind == RUNTIME) & inside & ~other & (launch | inherited(captured, rows.parent))
     between = call[edges.src] & call[edges.dst] & (edges.kind == THREAD)

@@ -254,3 +254,15 @@ def inherited(marked, parent):
         if p > row and inside[p]:
             inside[row] = True
     return inside
+
+
+@kernel
+def around(marked, parent):
+    """Return bool [n]: rows that lie around a marked row; marked ones only where another one lies below them."""
+    outside = np.zeros(len(marked), np.bool_)
+    for row in range(len(marked)):
+        p = parent[row] if marked[row] else NONE
+        while p >= 0 and not outside[p]:
+            outside[p] = True
+            p = parent[p]
+    return outside
