@@ -30,9 +30,13 @@ class UnrecordedNodes:
     """[n] Node with which a launch ends on its stream, as `GraphLaunches.node`; NONE for other rows."""
     launch: NDArray[np.int64]
     """[n] Number of the launch that a row is of, or NONE."""
+    any: bool
+    """Whether there is a launch."""
 
     def between(self, to_starts: Edges) -> Edges:
         """Return edges to beginnings with that work in their lags; within a launch there is no tail."""
+        if not self.any:
+            return to_starts
         leaves = self.launch[to_starts.src] != self.launch[to_starts.dst]
         tail = np.where(leaves, self.tail[to_starts.src], 0)
         return replace(to_starts, lag=to_starts.lag + tail + self.head[to_starts.dst])
@@ -50,20 +54,20 @@ def unrecorded_nodes(
         typical: what to take of launches that are alike.
     """
     count = len(rows)
-    head, tail = np.zeros((2, count), np.int64)
+    if not len(launches.place):
+        nothing, no = (np.broadcast_to(np.int64(value), count) for value in (0, NONE))
+        return UnrecordedNodes(head=nothing, tail=nothing, last=no, launch=no, any=False)
     launch, first, last = np.full((3, count), NONE, np.int64)
-    if len(launches.place):
-        row = gpu.row[launches.place]
-        launch[row] = launches.launch
-        first[row] = np.where(launches.first, launches.node, NONE)
-        following = np.append(gpu.row[1:], NONE)
-        ends = (rows.stream[following] != rows.stream[gpu.row]) | (launch[following] != launch[gpu.row])
-        ends[-1] = True
-        last[row] = np.where(ends[launches.place], launches.node, NONE)
-        begins = _beginnings(rows, gpu, to_starts, ended, (launch, first, last))
-        head_of, tail_of = begins.around(int(launches.node.max()) + 1, typical)
-        head, tail = _work(head_of, first), _work(tail_of, last)
-    return UnrecordedNodes(head=head, tail=tail, last=last, launch=launch)
+    row = gpu.row[launches.place]
+    launch[row] = launches.launch
+    first[row] = np.where(launches.first, launches.node, NONE)
+    following = np.append(gpu.row[1:], NONE)
+    ends = (rows.stream[following] != rows.stream[gpu.row]) | (launch[following] != launch[gpu.row])
+    ends[-1] = True
+    last[row] = np.where(ends[launches.place], launches.node, NONE)
+    begins = _beginnings(rows, gpu, to_starts, ended, (launch, first, last))
+    head_of, tail_of = begins.around(int(launches.node.max()) + 1, typical)
+    return UnrecordedNodes(head=_work(head_of, first), tail=_work(tail_of, last), last=last, launch=launch, any=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
