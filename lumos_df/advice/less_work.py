@@ -92,4 +92,5 @@ def _one_off(usual: NDArray[np.int64], less: NDArray[np.float64]) -> NDArray[np.
 
 def _only_for(rows: Rows, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the operators and calls that launched some of these GPU rows, and no other [n]."""
-    return around(gone, rows.parent) & ~around(rows.on_gpu & ~gone, rows.parent) & rows.of_kind(CPU_OP, RUNTIME)
+    only: NDArray[np.bool_] = around(gone, rows.parent) & ~around(rows.on_gpu & ~gone, rows.parent)
+    return only & rows.of_kind(CPU_OP, RUNTIME)
