@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Remedy
 from lumos_df.graph import typical_values
+from lumos_df.graph.job import in_threads
 
 _EIGHT_OF_TEN: Final = 1.2816
 """Half width of the interval that holds 80 % of a normal distribution, in standard deviations."""
@@ -46,7 +48,7 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
     usual = advised.steps_ns[advised.counted]
     mean = float(usual.mean()) if len(usual) else 0.0
     least = typical_values.LEAST_PCT / 100 * mean
-    measured = [_gain(advised, remedy) for remedy in remedies]
+    measured = in_threads(partial(_gain, advised), remedies)
     by_gain = sorted(measured, key=lambda advice: -advice.gain_ns)
     chosen = []
     together, before = ChangedGraph.of(advised.event_graph), mean
