@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from lumos_df.cli.app import app
 from lumos_df.corpus import profiler_overhead
 from lumos_df.graph.job import groups
-from tests.trace.literal import Event, corpus_of, kernel, op
+from tests.trace.literal import Event, annotation, corpus_of, kernel, op
 
 
 def said(folder: Path, events: list[Event], **top: Any) -> list[str]:
@@ -35,14 +35,22 @@ def test_a_gpu_that_waits_for_its_host_is_told_where_nothing_was_timed(
         kernel("gemm", 70 + silent_us, 40),
     ]
     told = said(tmp_path, events)
-    assert [f"the GPU stands still {percent} % of the time" in text for text in told] == [True] * (percent is not None)
+    assert [f"the GPU stands still {percent}% of the time" in text for text in told] == [True] * (percent is not None)
 
 
 def test_what_was_timed_is_told_and_no_guess(tmp_path: Path) -> None:
     events = [kernel("gemm", 10, 60), kernel("gemm", 500, 40)]
     timed = {"profiledNs": [9_000_000], "unprofiledBeforeNs": [6_000_000], "unprofiledAfterNs": []}
     (note,) = said(tmp_path, events, lumosCapture=timed)
-    assert note.startswith("a step under the profiler is 50 % longer")
+    assert note.startswith("a step under the profiler is 50% longer")
+
+
+def test_a_recorded_step_is_no_shorter_than_the_hosts(tmp_path: Path) -> None:
+    """A slowed host marks steps of 12 and 14 ms, while the GPU works off a queue in steps of 9."""
+    marks = [annotation(f"ProfilerStep#{step}", ts, dur) for step, ts, dur in ((1, 0, 12_000), (2, 12_000, 14_000))]
+    timed = {"profiledNs": [9_000_000], "unprofiledBeforeNs": [8_000_000], "unprofiledAfterNs": []}
+    (note,) = said(tmp_path, [*marks, kernel("gemm", 10, 60), annotation("other", 30_000, 99_000)], lumosCapture=timed)
+    assert note.startswith("a step under the profiler is 62% longer (13.0 ms, without 8.00 ms)")
 
 
 def test_a_recording_without_a_gpu_says_nothing(tmp_path: Path) -> None:
