@@ -4,10 +4,11 @@ What a command needs is imported in its body, so that `lumos-df --help` answers 
 """
 
 import os
+import signal
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -371,8 +372,12 @@ app.add_typer(estimates.app)
 app.add_typer(measurements.app)
 
 
+_INTERRUPTED: Final = 128 + signal.SIGINT
+"""What a shell calls the status of a command that an interrupt ended."""
+
+
 def main() -> None:
-    """Run the command line: exit 0 done, 1 the input is bad, 2 usage; an interrupt and a closed pipe are quiet."""
+    """Run the command line: exit 0 done, 1 the input is bad, 2 usage, 130 stopped by Ctrl-C; a closed pipe is quiet."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that cannot show a name still gets the rest
     try:
@@ -382,6 +387,10 @@ def main() -> None:
             sys.stdout.flush()
     except LumosError as error:
         _fail(str(error))
+    except SystemExit as leaving:
+        if leaving.code == _INTERRUPTED:
+            print("lumos-df: stopped by Ctrl-C", file=sys.stderr)
+        raise
     except BrokenPipeError:
         # The reader has left; what Python still holds must not go to the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,7 @@
 """What a corpus says about its jobs: the command `describe`, and the same for who wants to change a job."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -92,8 +92,17 @@ def parse_overrides(
             raise QueryError(f"{option} {text}: '{name}' is said twice")
         if name in levels and value not in map(str, range(levels[name] + 1)):
             raise QueryError(f"{option} {text}: write {name}=0 to {name}={levels[name]}")
+        refuse_several(option, text, choices)
         overrides[name] = int(value) if name in levels else whole_number(f"{option} {text}", name, value)
     return overrides
+
+
+def refuse_several(option: str, text: str, names: Iterable[str]) -> None:
+    """Raise `QueryError` where one option, such as `--set tp=2,dp=4`, says several of the `names`, as a plan does."""
+    first, *others = text.split(",")
+    if any(sign and name.strip() in names for name, sign, _ in (each.partition("=") for each in others)):
+        apart = " ".join(f"{option} {each.strip()}" for each in (first, *others))
+        raise QueryError(f"{option} {text}: each goes by itself: {apart}")
 
 
 def whole_number(said: str, name: str, value: str) -> int:

@@ -256,7 +256,7 @@ def test_a_closed_pipe_is_quiet(sample_corpus: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_an_interrupt_is_quiet_and_quick(sample_corpus: Path) -> None:
+def test_an_interrupt_is_one_line_and_quick(sample_corpus: Path) -> None:
     ask = command("sql", ENDLESS, "--corpus", sample_corpus)
     # A shell's job in the background ignores interrupts, and its children would, too.
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -265,7 +265,7 @@ def test_an_interrupt_is_quiet_and_quick(sample_corpus: Path) -> None:
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         printed = process.communicate(timeout=5)
-    assert (process.returncode, *printed) == (130, b"", b"")
+    assert (process.returncode, *printed) == (130, b"", b"lumos-df: stopped by Ctrl-C\n")
 
 
 # --- the prompt

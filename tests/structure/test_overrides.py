@@ -18,6 +18,7 @@ def test_dimensions_and_degrees_are_read() -> None:
         (["layers=0"], "--known layers=0: write a whole number of at least 1"),
         (["layers=99999999999999999999"], "--known layers=99999999999999999999: write a whole number of at least 1"),
         (["tp=2", "tp=4"], "--known tp=4: 'tp' is said twice"),
+        (["tp=2,dp=4"], "--known tp=2,dp=4: each goes by itself: --known tp=2 --known dp=4"),
     ],
 )
 def test_what_cannot_be_is_refused_by_the_name_of_its_option(texts: list[str], says: str) -> None:

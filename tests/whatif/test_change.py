@@ -37,6 +37,8 @@ def test_settings_are_read_and_written_alike() -> None:
         (["layers"], "'layers' needs a value"),
         (["layers=99999999999999999999"], "below 2\\*\\*31"),
         (["dp=2", "dp=4"], "'dp' is said twice"),
+        (["dp=16,layers=8"], "--set dp=16,layers=8: each goes by itself: --set dp=16 --set layers=8"),
+        (["overlap=off, dp=4"], "each goes by itself: --set overlap=off --set dp=4"),
         (["dtype=bf61"], "no dtype 'bf61'"),
         (["batch_scale=-1"], "a number above 0"),
         (["overlap=yes"], "write one of overlap=on, overlap=off"),

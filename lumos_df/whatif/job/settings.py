@@ -10,7 +10,7 @@ from lumos_df.model.plan import value_of
 from lumos_df.schema.dtypes import FP16, PRECISION_OF_WORD, PRECISION_TABLE, Precision, precision_of
 from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT, SHARD_NOTHING, SHARD_PARAMETERS, ZERO_STAGES
 from lumos_df.structure import shapes, sharding, widths_inside
-from lumos_df.structure.describe import Description, parse_overrides, whole_number
+from lumos_df.structure.describe import Description, parse_overrides, refuse_several, whole_number
 from lumos_df.structure.experts import Routing
 from lumos_df.structure.facts import WINDOWS
 
@@ -278,6 +278,7 @@ def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
             raise QueryError(f"--set {text}: '{name}' needs a value: {name}=...")
         if name in seen:
             raise QueryError(f"--set {text}: '{name}' is said twice")
+        refuse_several("--set", text, NAMES)
         seen.add(name)
         yield text, name, value
 
