@@ -275,7 +275,7 @@ def sweep(
     ] = None,
     where: Annotated[
         str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
-    ] = "fits",
+    ] = notes.FITS,
     top: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Write the N fastest; by default 10 on a screen, with --format all."),
@@ -331,11 +331,11 @@ def sweep(
     with progress(sys.stderr) as report:
         result = run(search, report)
     if form is not None:
-        notes.searched(result)
+        notes.searched(result, where)
     best = result.best
     if html is not None:
         on_page = (replace(search, top=_COMPARED, pareto=front) for front in (False, True))
-        _write_page([run(wanted).best for wanted in on_page], html, notes.counted(result))
+        _write_page([run(wanted).best for wanted in on_page], html, notes.counted(result, where))
     if corpus is not None and rebuild != 0:
         from lumos_df.whatif.rebuilt_plans import rebuilt  # noqa: PLC0415 - slow to import
 
@@ -348,7 +348,10 @@ def sweep(
         return
     from lumos_df.cli.screens.estimate_screen import draw_sweep  # noqa: PLC0415 - slow to import
 
-    draw_sweep(best, shown, notes.counted(result), asked.one_plan())
+    if not len(best):
+        print(*notes.nothing_kept(result, where), sep="\n")
+        return
+    draw_sweep(best, shown, notes.counted(result, where), asked.one_plan())
 
 
 def _write_page(found: "list[pl.DataFrame]", html: Path, counted: str) -> None:

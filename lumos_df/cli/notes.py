@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lumos_df.generate.benchmark_folder import Generated
     from lumos_df.trace.ingest import IngestResult, Sampled
 
+FITS: Final = "fits"
+"""The condition of a search that nobody gave another."""
 _KINDS_SHOWN: Final = 10
 """Kinds of warnings of which one is shown."""
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
@@ -106,11 +108,11 @@ def compared(step: "ComparedStep", corpus: Path, *, layers: bool) -> None:
         print(f"{step.asked}: no layers are known; to look for them: {see}", file=sys.stderr)
 
 
-def searched(result: "Found") -> None:
+def searched(result: "Found", condition: str) -> None:
     """Say what a search refused, with an example of each reason, and how many configurations are left."""
-    for field, refusal in result.refused.items():
-        print(f"refused {refusal.count:,} by {field}, such as {refusal.example}", file=sys.stderr)
-    print(counted(result), file=sys.stderr)
+    for line in _refusals(result):
+        print(line, file=sys.stderr)
+    print(counted(result, condition), file=sys.stderr)
 
 
 def generated(written: "Generated", output: Path) -> None:
@@ -133,12 +135,27 @@ def generated(written: "Generated", output: Path) -> None:
         say(screen, f"without {format_count(len(written.missing), 'rank')} ({names}): collectives run without, or copy")
 
 
-def counted(result: "Found") -> str:
-    """Return how many configurations a search looked at, and how many were left."""
+def counted(result: "Found", condition: str) -> str:
+    """Return how many configurations a search looked at, and how many were left by its condition, in SQL."""
+    kept = "fit" if condition == FITS else f"meet{'s' if result.kept == 1 else ''} the condition"
     return (
         f"{format_count(result.configurations, 'configuration')}; {result.legal:,} legal and estimated; "
-        f"{result.kept:,} meet the condition"
+        f"{result.kept:,} {kept}"
     )
+
+
+def nothing_kept(result: "Found", condition: str) -> list[str]:
+    """Return what to say where a search left no configuration: how many there were, and why none is left."""
+    if not result.legal:
+        return [counted(result, condition), *_refusals(result)]
+    why = "no plan fits into the memory" if condition == FITS else "no plan meets the condition"
+    return [counted(result, condition), f"{why}; --where true shows what there is"]
+
+
+def _refusals(result: "Found") -> list[str]:
+    return [
+        f"refused {refusal.count:,} by {field}, such as {refusal.example}" for field, refusal in result.refused.items()
+    ]
 
 
 def software_of_profile(unfitted: str) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.base.units import format_count
 from lumos_df.graph import gpu_streams, typical_values
 from lumos_df.graph.rows import FAR, Rows
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
@@ -151,7 +152,7 @@ def match(ranks: list[Rows]) -> Instances:
         transfer=_transfer(ranks, instance, trace_of, row),
         clocks=tuple(_clocks(ranks, common)),
         warnings=tuple(
-            f"rank {rows.rank}: {missing} of its collectives are not on the other ranks; they last as long as recorded"
+            f"rank {rows.rank}: {format_count(missing, 'collective')} that no other rank has: as long as recorded"
             for rows, missing in zip(ranks, unmatched.tolist(), strict=True)
             if missing
         ),

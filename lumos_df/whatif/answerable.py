@@ -86,7 +86,7 @@ class Unscaled:
     def words(self) -> list[str]:
         """Return what to say of it: nothing where it is little."""
         parts = [
-            f"{share:.0f} % of {whose} time"
+            f"{share:.0f}% of {whose} time"
             for share, whose in ((self.gpu_pct, "GPU"), (self.host_pct, "host"))
             if share >= _TOLD_PCT
         ]

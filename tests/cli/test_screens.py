@@ -1,5 +1,6 @@
 """What every command shows when nobody asks for rows: one screen, never wider than the terminal, 100 columns piped."""
 
+import io
 import json
 import re
 import shlex
@@ -11,12 +12,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lumos_df.cli.app import app
-from lumos_df.cli.screens.terminal import with_words_cut
+from lumos_df.cli.screens.replay_screen import say_doubts
+from lumos_df.cli.screens.terminal import say_headline, say_notes, with_words_cut
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests import emulator
 from tests.calibrate.tables import write
 from tests.conftest import SAMPLES, Run
+from tests.trace.literal import corpus_of, kernel, launch, x
 
 JOB = ("--model", "llama-3-8b", "--hardware", "h100-sxm")
 ON_CORPUS = {
@@ -220,7 +223,7 @@ def test_a_slower_step_fails_a_gate(corpus: Path, slower: str, limit: str, statu
 
 def test_a_sweep_of_gpus_finds_plans_by_itself() -> None:
     lines = shown(("sweep", *JOB, "--gpus", "64", "--batch", "256", "--top", "3"), 100)
-    assert re.match(r"[\d,]+ configurations; [\d,]+ legal and estimated; [\d,]+ meet the condition", lines[0])
+    assert re.match(r"[\d,]+ configurations; [\d,]+ legal and estimated; [\d,]+ fit", lines[0])
     assert lines[1].split()[:4] == ["#", "tp", "pp", "dp"]
     (told,) = [line for line in lines if "within each other's range" in line]
     alike, hidden = map(int, re.findall(r"\d+", told))
@@ -233,6 +236,25 @@ def test_a_sweep_of_gpus_finds_plans_by_itself() -> None:
     assert any(
         line.startswith("next: lumos-df estimate --model llama-3-8b --hardware h100-sxm --plan") for line in lines
     )
+
+
+@pytest.mark.parametrize(
+    ("plan", "where", "says"),
+    [
+        ("dp=8,batch=64", (), ["1 legal and estimated; 0 fit", "no plan fits into the memory; --where true shows"]),
+        ("dp=8,batch=64", ("--where", "true"), ["1 legal and estimated; 1 meets the condition"]),
+        ("dp=8,batch=64", ("--where", "gpus > 9"), ["0 meet the condition", "no plan meets the condition; --where"]),
+        (
+            "tp=7,batch=64",
+            (),
+            ["0 legal and estimated; 0 fit", "refused 1 by tp, such as llama-3-8b, tp = 7: does not"],
+        ),
+    ],
+)
+def test_a_sweep_says_why_no_plan_is_left(plan: str, where: tuple[str, ...], says: list[str]) -> None:
+    lines = shown(("sweep", *JOB, "--plan", plan, *where), 100)
+    assert all(text in line for text, line in zip(says, lines, strict=False))
+    assert len(lines) >= len(says)
 
 
 def test_dot_commands_work_as_a_query(corpus: Path) -> None:
@@ -355,6 +377,48 @@ def test_a_narrow_terminal_and_a_job_of_a_long_name_keep_to_the_edge(tmp_path: P
     most = shown(("report", "--corpus", str(corpus)), 60)
     first = most[most.index("most GPU time") + 1]
     assert re.match(r" *\d+\.\d% +\S+ \S+ +\d+ x \w{8}", first)
+
+
+def printed(screen: Console) -> list[str]:
+    return screen.export_text().splitlines()
+
+
+def test_a_headline_breaks_between_its_parts() -> None:
+    screen = Console(width=31, record=True, file=io.StringIO())
+    say_headline(screen, ("16.2 s a step", "bold"), " (13.6 s to 18.1 s)", "    MFU 49%", "    fits: 42 of 85 GB")
+    assert printed(screen) == ["16.2 s a step", "  (13.6 s to 18.1 s)    MFU 49%", "  fits: 42 of 85 GB"]
+    say_headline(screen, ("16.2 s a step", "bold"), ",  known", "")
+    say_headline(screen, ("j" * 20, "bold"), " one two three four five six seven")
+    assert printed(screen) == ["16.2 s a step,  known", "j" * 20, "  one two three four five six", "  seven"]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_notes_that_are_not_shown_are_counted(*, full: bool) -> None:
+    screen = Console(width=80, record=True, file=io.StringIO())
+    say_notes(screen, ["a", "b 1", "b 2", "c", "d", "e"], full=full)
+    shown, more = ["b 1 (and 1 more like it)", "a", "c"], ["d", "e"]
+    kept = [f"  note: {note}" for note in (shown + more if full else shown)]
+    assert printed(screen) == kept + ([] if full else ["  and 2 more notes: --full"])
+
+
+def test_of_several_jobs_the_doubtful_one_is_named() -> None:
+    screen = Console(width=100, record=True, file=io.StringIO())
+    say_doubts(screen, "slow", "rank 3", 7.0, 30.0)
+    say_doubts(screen, "fast", "rank 3", 0.1, 0.2)
+    assert printed(screen) == [
+        "careful: of slow the replay of rank 3 is 7.0% off; trust no change of it further",
+        "careful: nothing recorded explains 30% of the critical path of slow; it stays as recorded",
+    ]
+
+
+def test_a_path_has_one_line_for_all_that_copies(tmp_path: Path) -> None:
+    copy = x("Memcpy DtoD (Device -> Device)", "gpu_memcpy", 100, 200, 7, device=0, stream=7, correlation=2)
+    call = x("cudaMemcpyAsync", "cuda_runtime", 12, 5, correlation=2)
+    kernels = [kernel("direct_copy_kernel", 300, 300, correlation=3), kernel("gemm", 20, 80, correlation=1)]
+    corpus_of(tmp_path, [launch(1, 5, 1), call, copy, launch(20, 5, 3), *kernels])
+    lines = shown(("critical-path", "--corpus", str(tmp_path / "corpus")), 100)
+    (copies,) = [line for line in lines if line.endswith("   copy")]
+    assert copies.split()[1:3] == ["500", "us"]
 
 
 def test_a_word_that_is_longer_than_a_line_loses_its_end() -> None:

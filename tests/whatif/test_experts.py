@@ -91,7 +91,7 @@ def test_experts_that_all_take_as_many_tokens_widen_the_interval_by_what_these_m
     """Their rows may be a number of the program: the estimate keeps them, and its interval holds both."""
     even = Job(ranks=1, layers=2, steps=2, batch=16, experts=4, looped=True, even=True)
     corpus = emulate(tmp_path / "sixteen", even)
-    with pytest.raises(QueryError, match=r"59 % of GPU time could not be rescaled, because data picks their rows"):
+    with pytest.raises(QueryError, match=r"59% of GPU time could not be rescaled, because data picks their rows"):
         answers(corpus, "batch_scale=2")
     row = estimate(corpus, parse(["batch_scale=2"]), force=True).to_pylist()[0]
     ran = answers(emulate(tmp_path / "thirty-two", replace(even, batch=32)))[0]

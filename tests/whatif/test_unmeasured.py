@@ -42,7 +42,7 @@ def test_each_unmeasured_collective_is_waited_for_as_long_as_the_network_model_s
         assert grown == pytest.approx(REDUCES * each, abs=1000 * REDUCES * (2 * GAP_US + 3))
         assert 5 < row["modelled_pct"] < 100
         (modelled,) = (cause for cause in row["causes"] if cause.startswith("modelled"))
-        half = float(modelled.removeprefix("modelled ±").removesuffix(" %")) / 100
+        half = float(modelled.removeprefix("modelled ±").removesuffix("%")) / 100
         assert half * row["step_ns"] == pytest.approx(0.3 * grown, rel=0.35)
         assert any("collectives were not measured" in text and f"{REDUCES} a step" in text for text in row["warnings"])
 

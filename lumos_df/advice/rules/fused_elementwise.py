@@ -138,4 +138,4 @@ def _most(ranks: list[_Chains]) -> str:
             names = tuple(rank.calls.calls[place].name for place in places)
             gains[names] = gains.get(names, 0.0) + ns
     largest = max(gains, key=lambda names: gains[names])
-    return ", ".join([*largest[:_NAMES], *["..."] * (len(largest) > _NAMES)])
+    return " then ".join([*largest[:_NAMES], *["..."] * (len(largest) > _NAMES)])

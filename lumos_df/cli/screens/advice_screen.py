@@ -11,10 +11,10 @@ from lumos_df.cli.screens.terminal import (
     change_ns,
     change_pct,
     console,
-    grouped,
     say,
     say_command,
     say_next,
+    say_notes,
     where,
     with_words_cut,
 )
@@ -75,8 +75,7 @@ def _draw_job(screen: "Console", job: "JobAdvice", which: str, corpus: Path, mos
     say(screen, (job.job, "bold"), f"{which}, {format_ns(job.step_ns)} a step on {machine}")
     if job.lacks_ranks:
         _draw_unseen(screen, job, corpus)
-    for note in grouped(job.warnings)[: None if most is None else 2]:
-        say(screen, note, before="note: ")
+    say_notes(screen, job.warnings, full=most is None, before="")
     worth = job.found
     if not worth:
         say(screen, job.verdict)

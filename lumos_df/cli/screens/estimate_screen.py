@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_next, say_row, where
+from lumos_df.cli.screens.terminal import (
+    change_ns,
+    change_pct,
+    console,
+    say,
+    say_headline,
+    say_next,
+    say_notes,
+    say_row,
+    where,
+)
 from lumos_df.model.plan import SHORT, Plan
 from lumos_df.schema import STEP_PARTS
 from lumos_df.schema.rankings import what_to_measure
@@ -22,7 +32,6 @@ if TYPE_CHECKING:
 
     from lumos_df.estimate.configuration import Estimate
 
-_NOTES: Final = 3
 _CAUSES: Final = 3
 _COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp")
 _MEMORY: Final = ("activations", "gradients", "weights", "optimizer", "logits", "reserve")
@@ -38,11 +47,12 @@ def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
     step = float(said["iteration_time_s"])
     fit = "fits" if said["fits"] else "does not fit"
     room = float(said["memory_gb"]) + float(said["memory_margin_gb"])
-    say(
+    say_headline(
         screen,
         (f"{seconds(step)} a step", "bold"),
         f" ({seconds(float(said['low_s']))} to {seconds(float(said['high_s']))}, 8 times of 10)",
-        f"    {said['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU    MFU {said['mfu_pct']:.0f}%",
+        f"    {said['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU",
+        f"    MFU {said['mfu_pct']:.0f}%",
         f"    {fit}: {said['memory_gb']:.0f} of {room:.0f} GB",
     )
     share = {name: 100 * float(said[f"{name}_s"]) / step for name in (part.name for part in STEP_PARTS)}
@@ -136,11 +146,12 @@ def _draw_step(screen: Console, steps: "pa.Table", which: str) -> None:
     old, new = _mean(steps, "original_iteration_time_s"), _mean(steps, "iteration_time_s")
     low, high = _mean(steps, "low_s"), _mean(steps, "high_s")
     change = f"{change_ns(1e9 * (new - old))}, {change_pct(100 * (new - old) / old)}" if old else "-"
-    say(
+    say_headline(
         screen,
         (str(_first(steps, "job")), "bold"),
         f"{which}, {seconds(old)} a step -> {seconds(new)}",
-        f" ({seconds(low)} to {seconds(high)}, 8 times of 10)   ({change})",
+        f" ({seconds(low)} to {seconds(high)}, 8 times of 10)",
+        f"   ({change})",
     )
 
 
@@ -164,7 +175,7 @@ def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) 
         if part.name == "exposed_communication" and steps["exposed_waiting_s"].null_count < len(steps):
             _line(screen, steps, "exposed_waiting", "  of that only waiting")
     about = [format_count(round(_mean(steps, "gpus")), device)] if steps["gpus"].null_count < len(steps) else []
-    about += [f"{_mean(steps, name):,.0f} {text}" for name, text in _RATES if steps[name].null_count < len(steps)]
+    about += [text.format(_mean(steps, name)) for name, text in _RATES if steps[name].null_count < len(steps)]
     if steps["memory_gb"].null_count < len(steps):
         too_much = ", does not fit" if _first(steps, "fits") is False else ""
         about.append(f"memory {_mean(steps, 'memory_gb'):.3g} GB{too_much}")
@@ -182,14 +193,10 @@ def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) 
         step = "" if row["step"] is None else f" step {row['step']}"
         times = f"{seconds(row['original_iteration_time_s']):>9} -> {seconds(row['iteration_time_s']):>9}"
         say(screen, f"rank {row['rank']}{step}: {times}", before="  ")
-    notes = grouped(_first(steps, "warnings"))
-    for note in notes if full else notes[:_NOTES]:
-        say(screen, note, before="  note: ")
-    if len(notes) > _NOTES and not full:
-        say(screen, f"  and {format_count(len(notes) - _NOTES, 'more note')}: --full")
+    say_notes(screen, _first(steps, "warnings"), full=full)
 
 
-_RATES: Final = (("tokens_per_s_per_gpu", "tokens/s/GPU"), ("mfu_pct", "% MFU"))
+_RATES: Final = (("tokens_per_s_per_gpu", "{:,.0f} tokens/s/GPU"), ("mfu_pct", "MFU {:.0f}%"))
 
 
 def _shares(steps: "pa.Table") -> list[str]:
@@ -228,16 +235,13 @@ def draw_sweep(best: "pl.DataFrame", shown: int, counted: str, command: str) -> 
     """Print the plans that a search has found, ranked.
 
     Args:
-        best: the plans.
+        best: the plans, one at least.
         shown: how many of them to print.
         counted: how many there were.
         command: what tells more of the first, before its plan; empty where nothing does.
     """
     screen = console()
     say(screen, counted)
-    if not len(best):
-        say(screen, "no plan meets the condition; --where true shows what there is")
-        return
     alike, best = _alike(best), best.head(shown)
     named = [name for name in ("model", "hardware") if best[name].n_unique() > 1]
     swept = [name for name in _SWEPT if name in best.columns and _differs(best, name)]

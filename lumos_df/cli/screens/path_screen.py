@@ -8,7 +8,7 @@ import duckdb
 from rich.console import Console
 
 from lumos_df.base.units import format_ns
-from lumos_df.cli.screens.replay_screen import say_doubts, say_notes
+from lumos_df.cli.screens.replay_screen import say_doubts
 from lumos_df.cli.screens.terminal import (
     change_pct,
     console,
@@ -17,6 +17,7 @@ from lumos_df.cli.screens.terminal import (
     say,
     say_command,
     say_next,
+    say_notes,
     say_row,
     where,
 )
@@ -53,7 +54,11 @@ _PATH: Final = """
         any_value(on_trace_id) AS on_trace_id, sum(dur)::BIGINT AS ns
     FROM (
         SELECT
-            path.* REPLACE (CASE WHEN kind IN ('kernel', 'memory', 'transfer', 'wait') THEN family END AS family),
+            -- What copies is called so, be it a kernel or not.
+            path.* REPLACE (
+                CASE WHEN kind = 'memory' AND family IS NOT NULL THEN 'kernel' ELSE kind END AS kind,
+                CASE WHEN kind IN ('kernel', 'memory', 'transfer', 'wait') THEN family END AS family
+            ),
             kind = 'kernel' AND held.op_id IS NOT NULL AND held.transfer_ns IS NULL AS untold
         FROM critical_path AS path
         LEFT JOIN collectives AS held ON held.trace_id = on_trace_id AND held.op_id = path.op_id
@@ -119,7 +124,7 @@ def _draw_step(
         if row["on_rank"] is not None:
             on_rank[row["on_rank"]] = on_rank.get(row["on_rank"], 0) + row["ns"]
     which = "the whole trace" if chosen["step"] is None else f"step {chosen['step']}"
-    say_doubts(screen, which, abs(chosen["error_pct"] or 0.0), chosen["unknown_pct"] or 0.0)
+    say_doubts(screen, chosen["job"], which, abs(chosen["error_pct"] or 0.0), chosen["unknown_pct"] or 0.0)
     median = f" (the median of {chosen['steps']})" if chosen["steps"] > 1 else ""
     several = chosen["ranks"] > 1
     decides = f", decided by rank {max(on_rank, key=lambda rank: on_rank[rank])}" if several and on_rank else ""

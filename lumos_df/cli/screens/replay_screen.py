@@ -8,7 +8,18 @@ import pyarrow as pa
 from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, of_job, rows_of, say, say_next, where
+from lumos_df.cli.screens.terminal import (
+    change_ns,
+    change_pct,
+    console,
+    of_job,
+    rows_of,
+    say,
+    say_headline,
+    say_next,
+    say_notes,
+    where,
+)
 from lumos_df.corpus import catalog, limits
 from lumos_df.schema import STEP_PARTS
 
@@ -17,8 +28,6 @@ if TYPE_CHECKING:
 
 _LEAST_PCT: Final = 0.05
 """Threshold, percent of the path. Less unknown time is not told of. Evidence: it would be written as 0.0 %."""
-_NOTES: Final = 3
-"""Kinds of warnings of a job that are shown."""
 
 _JOBS: Final = """
     SELECT
@@ -55,8 +64,8 @@ def draw(
             continue
         worst, unknown = job["worst_pct"] or 0.0, job["unknown_pct"] or 0.0
         which = f"rank {job['worst_rank']}" + (f", step {job['worst_step']}" if job["worst_step"] is not None else "")
-        say_doubts(screen, which, worst, unknown)
-        say(
+        say_doubts(screen, job["job"], which, worst, unknown)
+        say_headline(
             screen,
             (job["job"], "bold"),
             f"   {format_count(job['ranks'], 'rank')} x {format_count(job['steps'], 'step')}",
@@ -64,7 +73,8 @@ def draw(
             f"{job['mean_pct'] or 0:.1f}% (worst {worst:.1f}%)",
         )
         share = job["host_share_pct"] or 0.0
-        kept = f"; {unknown:.1f}% unknown: nothing recorded explains it, and it stays" if unknown >= _LEAST_PCT else ""
+        told = _LEAST_PCT <= unknown <= limits.TRUSTED_PCT
+        kept = f"; {unknown:.1f}% unknown: nothing recorded explains it, and it stays" if told else ""
         off = f"{job['unexplained_pct'] or 0:.1f}% unexplained"
         others = ", also of ranks waited for" if job["ranks"] > 1 else ""
         say(screen, f"{share:.0f}% of the path is host work as recorded{others}; {off}{kept}", before="  ")
@@ -74,28 +84,21 @@ def draw(
         say_next(screen, f"critical-path{behind}", f"advise{behind}")
 
 
-def say_doubts(screen: Console, which: str, off_pct: float, unknown_pct: float) -> None:
+def say_doubts(screen: Console, job: str, which: str, off_pct: float, unknown_pct: float) -> None:
     """Print, before anything else, why changes of a job should not be trusted far, if there is a reason.
 
     Args:
         screen: where to.
+        job: its name.
         which: the step that is furthest off.
         off_pct: by how much its replay is off, percent.
         unknown_pct: how much of the critical paths stays as recorded because nothing explains it, percent.
     """
     if off_pct > limits.TRUSTED_PCT:
-        say(screen, f"careful: the replay of {which} is {off_pct:.1f}% off; do not trust changes of this job further")
+        say(screen, f"careful: of {job} the replay of {which} is {off_pct:.1f}% off; trust no change of it further")
     if unknown_pct > limits.TRUSTED_PCT:
-        say(screen, f"careful: nothing recorded explains {unknown_pct:.0f}% of the critical path; it stays as recorded")
-
-
-def say_notes(screen: Console, warnings: list[str], *, full: bool) -> None:
-    """Print warnings, alike ones once: all of them if `full`, else as many as a screen has room for."""
-    notes = grouped(warnings)
-    for note in notes if full else notes[:_NOTES]:
-        say(screen, note, before="  note: ")
-    if len(notes) > _NOTES and not full:
-        say(screen, f"  and {format_count(len(notes) - _NOTES, 'more kind')} of notes: --full")
+        what = f"{unknown_pct:.0f}% of the critical path of {job}"
+        say(screen, f"careful: nothing recorded explains {what}; it stays as recorded")
 
 
 _WAITING: Final = "exposed_waiting"
@@ -124,13 +127,13 @@ def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool
 
 def _draw_changed_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
     old, new = _mean(steps, "replayed_ns"), _mean(steps, "changed_ns")
-    change = f"({change_ns(new - old)}, {change_pct(100 * (new - old) / old) if old else '-'})"
+    change = f"  ({change_ns(new - old)}, {change_pct(100 * (new - old) / old) if old else '-'})"
     spread = ""
     if len(steps) > 1:
         low, high = (float(str(edge)) for edge in (steps["gain_pct"].max(), steps["gain_pct"].min()))
         spread = f"   {format_count(len(steps), 'step')}: {change_pct(-low)} to {change_pct(-high)}"
-    times = f", {format_ns(round(old))} a step -> {format_ns(round(new))}  {change}{spread}"
-    say(screen, (str(steps["job"][0]), "bold"), times)
+    times = f", {format_ns(round(old))} a step -> {format_ns(round(new))}"
+    say_headline(screen, (str(steps["job"][0]), "bold"), times, change, spread)
     for name, label in _PARTS:
         if steps[f"{name}_ns_changed"].null_count() < len(steps):
             before, after = _mean(steps, f"{name}_ns_replayed"), _mean(steps, f"{name}_ns_changed")
@@ -138,8 +141,7 @@ def _draw_changed_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> 
             say(screen, f"{label:<26}{both}  {change_ns(after - before):>10}", before="  ")
     for row in steps.sort("rank", "step").iter_rows(named=True) if full else ():
         say(screen, _step_line(row), before="  ")
-    for note in grouped(text for texts in steps["warnings"].to_list() for text in texts)[:_NOTES]:
-        say(screen, note, before="  note: ")
+    say_notes(screen, (text for texts in steps["warnings"].to_list() for text in texts), full=full)
 
 
 def _mean(steps: "pl.DataFrame", column: str) -> float:

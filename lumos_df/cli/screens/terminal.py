@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.printable import printable
-from lumos_df.base.units import format_ns
+from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.options import DEFAULT_CORPUS
 from lumos_df.corpus.output import screen_columns
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
 """Of a command: what stands in quotes is one."""
+_NOTES: Final = 3
+"""Kinds of warnings of a job that are shown."""
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
 
 
@@ -40,6 +42,20 @@ def say(screen: Console, *parts: str | tuple[str, str], before: str | Text = "")
         line.rstrip()
         screen.print(lead + line, no_wrap=True, overflow="ellipsis", crop=True)
         lead = Text(" " * lead.cell_len)
+
+
+def say_headline(screen: Console, first: tuple[str, str], *parts: str) -> None:
+    """Print (text, style) and what belongs to it as one line; parts that do not fit go on below, each whole, set in."""
+    below = "  "
+    lines, filled = [[first]], cell_len(first[0])
+    for part in parts:
+        filled += cell_len(part)
+        if filled > screen.width:
+            lines.append([])
+            filled = cell_len(below + part.lstrip())
+        lines[-1].append((part if lines[-1] else part.lstrip(), ""))
+    for place, line in enumerate(lines):
+        say(screen, *line, before=below if place else "")
 
 
 def _assembled(*parts: str | tuple[str, str] | Text) -> Text:
@@ -142,6 +158,22 @@ def grouped(warnings: Iterable[str]) -> list[str]:
     return [
         kinds[kind] + (f" (and {times - 1} more like it)" if times > 1 else "") for kind, times in count.most_common()
     ]
+
+
+def say_notes(screen: Console, warnings: Iterable[str], *, full: bool, before: str = "  ") -> None:
+    """Print warnings, alike ones once: all of them if `full`, else as many as a screen has room for, and how many not.
+
+    Args:
+        screen: where to.
+        warnings: what to say.
+        full: whether to print them all.
+        before: what stands before each line.
+    """
+    notes = grouped(warnings)
+    for note in notes if full else notes[:_NOTES]:
+        say(screen, note, before=f"{before}note: ")
+    if len(notes) > _NOTES and not full:
+        say(screen, f"and {format_count(len(notes) - _NOTES, 'more note')}: --full", before=before)
 
 
 def rows_of(connection: "duckdb.DuckDBPyConnection", query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:

@@ -59,11 +59,11 @@ class Interval:
         return self._end(rank, [cause.high[rank] for cause in self.causes], 1)
 
     def words(self, rank: int, place: int) -> list[str]:
-        """Return the causes of a step, the largest first, with what each alone would make of it: `host ±4.1 %`."""
+        """Return the causes of a step, the largest first, with what each alone would make of it: `host ±4.1%`."""
         causes = (*self.causes, self.once) if self.once else self.causes
         half = {cause.name: 50 * float(_logarithm(cause.high[rank], cause.low[rank])[place]) for cause in causes}
         by_size = sorted(half, key=lambda name: -half[name])
-        return [f"{name} ±{half[name]:.1f} %" for name in by_size if round(half[name], 1)]
+        return [f"{name} ±{half[name]:.1f}%" for name in by_size if round(half[name], 1)]
 
     def _end(self, rank: int, alone: list[NDArray[np.float64]], sign: int) -> NDArray[np.float64]:
         step = self.step[rank]

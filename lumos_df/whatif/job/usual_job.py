@@ -54,7 +54,7 @@ def with_usual_host(job: Job, recorded: TraceGraph, siblings: list[TraceGraph]) 
     if abs(apart) < typical_values.LEAST_PCT:
         return scaled, []
     runs = format_count(len(siblings) + 1, "recording")
-    how = f"{abs(apart):.1f} % {'slower' if apart > 0 else 'faster'}"
+    how = f"{abs(apart):.1f}% {'slower' if apart > 0 else 'faster'}"
     return scaled, [f"the host is taken to be as fast as in {runs} on average: {how} than in this one"]
 
 

@@ -87,7 +87,7 @@ def check_apart(job: str, graph: TraceGraph, structure: Structure, name: str) ->
     share = 100 * float(lasts[told[~apart]].sum()) / max(float(lasts[told].sum()), 1.0)
     if share > limits.TRUSTED_PCT:
         raise QueryError(
-            f"{job}: {name} cannot change, because {share:.0f} % of the layers' GPU time of rank {graph.rows.rank} was "
+            f"{job}: {name} cannot change, because {share:.0f}% of the layers' GPU time of rank {graph.rows.rank} was "
             "launched together with other layers, in one CUDA graph; record it without CUDA graphs, or one a layer; "
             "batch, dp, network and overlap keep the layers"
         )
