@@ -31,6 +31,17 @@ def own(operations: list[Operation]) -> Fact | None:
     return Fact(most(states), "shape", "the width of most recurrent layers' states") if states else None
 
 
+def recurrent(operations: list[Operation], hidden: int) -> set[int]:
+    """Return the gates and the states of recurrent layers, and what they read that is wider than a state.
+
+    Both directions of a layer are read side by side. What is narrower may be features of the input.
+    """
+    inside = [operation for operation in operations if operation.inside and operation.state]
+    states = {operation.state[1] for operation in inside if operation.state}
+    read = {operation.tensor[-1] for operation in inside if operation.tensor}
+    return states | {size for size in read if size > hidden} | {each.gates for each in inside if each.gates}
+
+
 def beside(operations: list[Operation], hidden: int) -> set[int]:
     """Return the sizes that products in layers lead to from a width, or come from to it."""
     sizes = [operation.product[1:] for operation in operations if operation.inside and operation.is_product()]

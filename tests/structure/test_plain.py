@@ -334,10 +334,10 @@ def test_what_is_not_alike_is_no_layer(described: Callable[..., Description], ne
     assert "alike in their shapes" in fact.reason
 
 
-def recurrent(width: int) -> Operator:
-    gates, state = (4 * width, width), (BATCH, width)
+def recurrent(width: int, reads: int | None = None) -> Operator:
+    inputs, gates, state = (TOKENS, BATCH, reads or width), (4 * width, width), (BATCH, width)
     vectors = ((4 * width,), (4 * width,))
-    return "aten::mkldnn_rnn_layer", ((TOKENS, BATCH, width), gates, gates, *vectors, state, state)
+    return "aten::mkldnn_rnn_layer", (inputs, (4 * width, reads or width), gates, *vectors, state, state)
 
 
 def test_what_takes_most_of_the_time_are_layers_however_few_of_the_products_they_are(
@@ -377,6 +377,18 @@ def test_recurrent_layers_are_alike_though_the_first_copies_what_it_reads(
     # Every gate is as wide as the state.
     sizes = Sizes.of(job)
     assert Symbols(sizes, replace(sizes, hidden=128)).rescaled((256, 64)) == (512, 128)
+
+
+def test_both_directions_of_a_recurrent_layer_are_read_side_by_side_and_features_keep_their_width(
+    described: Callable[..., Description],
+) -> None:
+    features = recurrent(64, 32)
+    sizes = Sizes.of(described(Plain([features, *[recurrent(64, 128)] * 8, linear(BATCH * TOKENS, 128, 2000)])))
+    wider = Symbols(sizes, replace(sizes, hidden=128))
+    assert [wider.rescaled(each[1][0]) for each in (recurrent(64, 128), features)] == [
+        (TOKENS, BATCH, 256),
+        (TOKENS, BATCH, 32),
+    ]
 
 
 @pytest.mark.parametrize(("known", "operators"), [(4, 8), (2, 16)])

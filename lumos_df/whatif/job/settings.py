@@ -144,7 +144,7 @@ def _channels(about: Description) -> tuple[int, ...]:
         return ()
     trace, structure = about.ranks[0].trace, about.ranks[0].structure
     operations = shapes.operations(trace, structure.phase, structure.layer)
-    inside = {operation.gates for operation in operations if operation.inside and operation.gates}
+    inside = widths_inside.recurrent(operations, hidden)
     if about.facts["model"].value == "convolutional":
         inside |= widths_inside.channels(operations).keys()
     inside |= widths_inside.beside(operations, hidden)
