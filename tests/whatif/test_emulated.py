@@ -126,6 +126,14 @@ def test_gradients_that_wait_for_the_backward_pass_overlap_nothing(emulated: Pat
         assert off["gpu_busy_ns"] == pytest.approx(before["gpu_busy_ns"] + before["overlapped_ns"], rel=0.05)
 
 
+def test_gradients_that_are_ready_early_are_reduced_no_later_with_overlap(tmp_path: Path) -> None:
+    """The head's are most of all, and ready before a tenth of the backward pass: i of n parts would be later."""
+    corpus = emulate(tmp_path, Job(ranks=2, layers=4, vocabulary=65_536))
+    slow = "network=20e9"
+    for row, on in zip(answers(corpus, slow), answers(corpus, slow, "overlap=on"), strict=True):
+        assert on["step_ns"] == pytest.approx(row["step_ns"], rel=0.001)
+
+
 def test_one_replica_of_several_waits_for_none(tmp_path: Path) -> None:
     late = Job(ranks=2, layers=2, steps=1, sleep_rank=1, sleep_ns=5_000_000)
     row = answers(emulate(tmp_path / "two", late), "dp=1")[0]

@@ -18,7 +18,8 @@ from lumos_df.whatif.rewrite.forward_edges import ordered
 def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np.int32], *, on: bool) -> TraceGraph:
     """Return a graph whose gradients are reduced during the backward pass of their step (`on`), or after it.
 
-    On: the i-th of n reductions starts once the i-th of n parts of the backward pass is done, whenever it was launched.
+    On: the i-th of n reductions starts once the i-th of n parts of the backward pass is done, whenever it was launched,
+    or already behind what of that pass was issued before it: its gradients were ready then.
     Off: each of them waits for the last kernel of the backward pass, behind what else its stream has for that pass.
 
     Raises `QueryError` where there is no backward pass or no reduction.
@@ -34,6 +35,8 @@ def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np
             f"{rows.job}: rank {rows.rank} {what}, so overlap changes nothing; record training with dp=2 on GPUs"
         )
     source, target = [], []
+    issued = np.full(len(rows), NONE, np.int64)
+    issued[graph.gpu.row] = graph.gpu.issued
     if not on:
         graph = _reductions_last(graph, reductions, kernel)
     for step in np.unique(rows.step[reductions]).tolist():
@@ -45,7 +48,8 @@ def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np
             reduced[np.argsort(rows.ts[reduced], kind="stable")],
             work[np.argsort(rows.ts[work], kind="stable")],
         )
-        part = (np.arange(1, len(reduced) + 1) * len(work) // len(reduced)).clip(1) - 1
+        ready = np.searchsorted(np.sort(issued[work]), issued[reduced])
+        part = np.minimum(np.arange(1, len(reduced) + 1) * len(work) // len(reduced), ready).clip(1) - 1
         source.append(work[part] if on else np.full(len(reduced), work[-1]))
         target.append(reduced)
     into = np.concatenate(target) if target else reductions[:0]
