@@ -3,6 +3,7 @@
 import gzip
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,13 @@ def test_gradients_that_wait_for_the_backward_pass_overlap_nothing(emulated: Pat
         assert off["overlapped_ns"] < 0.2 * before["overlapped_ns"]
         assert off["step_ns"] > before["step_ns"]
         assert off["gpu_busy_ns"] == pytest.approx(before["gpu_busy_ns"] + before["overlapped_ns"], rel=0.05)
+
+
+def test_the_optimizer_of_more_layers_updates_both_tables_as_before(tmp_path: Path) -> None:
+    job = Job(ranks=1, layers=3, steps=2, vocabulary=32_768)
+    row = answers(emulate(tmp_path / "three", job), "layers=12")[0]
+    ran = answers(emulate(tmp_path / "twelve", replace(job, layers=12)))[0]
+    assert row["optimizer_s"] == pytest.approx(ran["optimizer_s"], rel=0.03)
 
 
 def test_gradients_that_are_ready_early_are_reduced_no_later_with_overlap(tmp_path: Path) -> None:

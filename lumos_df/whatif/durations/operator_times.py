@@ -16,7 +16,7 @@ from lumos_df.schema.plan_words import DP, SHARD_GRADIENTS, SHARD_OPTIMIZER
 from lumos_df.structure import axes, sharding
 from lumos_df.structure.axes import Axes
 from lumos_df.structure.describe import DescribedRank
-from lumos_df.whatif.durations import host_times, kernel_times, token_shares
+from lumos_df.whatif.durations import added_gradients, host_times, kernel_times, token_shares
 from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.interpolation import interpolated
 from lumos_df.whatif.durations.kernel_times import (
@@ -74,6 +74,8 @@ class PlannedChange:
     links: tuple[Links, Links]
     stated_links: tuple[float, float] | None
     """Bandwidth of all links, bytes/s, and latency of a step, s, nan where it stays; None where none are stated."""
+    tables: int
+    """Tables of the vocabulary that a rank's optimizer updated: of a stage's, one stands for what it has of both."""
 
     @property
     def other_links(self) -> bool:
@@ -109,8 +111,10 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     links = Links.of(measured_on), _links(settings.network, stated, Links.of(runs_on))
     groups = Groups.of(old), Groups.of(new)
     symbols = Symbols(old, new, batch)
+    of_ends = anchor.about.ranks[0]
+    tables = added_gradients.tables(of_ends.trace, of_ends.structure, old) if (old.pp or 1) == 1 else 1
     return PlannedChange(
-        old, new, settings, symbols, _axes(anchor, new, batch), measured_on, runs_on, groups, links, stated
+        old, new, settings, symbols, _axes(anchor, new, batch), measured_on, runs_on, groups, links, stated, tables
     )
 
 
@@ -314,7 +318,7 @@ def _growth(change: PlannedChange) -> float:
     """Return by how much the parameters of a rank grow; DualPipe's ranks have two stages each."""
     copies = 2 if change.settings.schedule == "dualpipe" else 1
     new = replace(change.new, layers=change.new.layers and copies * change.new.layers)
-    return parameters(new) / parameters(change.old)
+    return parameters(new, change.tables) / parameters(change.old, change.tables)
 
 
 def collectives(anchor: RecordedJob, rank: int) -> tuple[NDArray[np.int32], NDArray[np.int8]]:

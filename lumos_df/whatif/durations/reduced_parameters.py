@@ -1,8 +1,6 @@
 """Of which parameters the data-parallel collectives of a changed job carry gradients, and which they gather."""
 
-import json
 from dataclasses import replace
-from math import prod
 from typing import Final
 
 import numpy as np
@@ -14,12 +12,12 @@ from lumos_df.schema.dtypes import precision_of
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
+from lumos_df.whatif.durations.added_gradients import added_up
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes, parameters
 from lumos_df.whatif.rewrite.block_sequence import taken
 
-_ACCUMULATES: Final = "torch::autograd::AccumulateGrad"
 _MOST: Final = 0.9
 """Threshold, share. Collectives that carry less of the layers' parameters than this carry something else.
 Evidence: a judgement; buckets hold all of them, or as much as a program freezes less."""
@@ -134,35 +132,10 @@ def _of_one_layer(
 
 def _parameters_of_layer(trace: Trace, structure: Structure) -> float | None:
     """Return the parameters of a layer of a rank by the gradients that are added up; None where no shapes tell."""
-    row, elements, passes = _added_up(trace, structure)
+    row, elements, passes = added_up(trace, structure)
     inside = structure.layer[row] >= 0
     layers = len(np.unique(structure.layer[row[inside]]))
     return float(elements[inside].sum()) / passes / layers if layers else None
-
-
-def tables(trace: Trace, structure: Structure, sizes: Sizes) -> int:
-    """Return how many tables of the vocabulary a rank with both ends of the model has: two, if their gradients say so.
-
-    Args:
-        trace: the rank.
-        structure: what is known of its layers.
-        sizes: those of its job.
-    """
-    row, elements, passes = _added_up(trace, structure)
-    table = (sizes.vocab or 0) * (sizes.hidden or 0) / (sizes.tp or 1)
-    found = np.count_nonzero((structure.layer[row] < 0) & (elements == table)) / passes
-    return 2 if table and round(found) > 1 else 1
-
-
-def _added_up(trace: Trace, structure: Structure) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    """Return the rows that add up gradients, their elements, and in how many passes they do; of recorded shapes [k]."""
-    rows = trace.rows
-    adds = rows.named(lambda name: name == _ACCUMULATES)
-    row = np.flatnonzero(adds & (trace.dims.code >= 0))
-    shapes = [(json.loads(word) or [None])[0] for word in trace.dims.words]
-    plain = [prod(shape) if shape and all(type(size) is int for size in shape) else 0 for shape in shapes]
-    passes = len(np.unique(np.stack((rows.step[row], structure.micro_batch[row])), axis=1).T)
-    return row, np.array(plain, np.float64)[trace.dims.code[row]] if plain else np.zeros(len(row)), max(passes, 1)
 
 
 def _layers_of_rank(sizes: Sizes) -> float:

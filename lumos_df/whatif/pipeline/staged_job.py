@@ -17,7 +17,6 @@ from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, NONE
 from lumos_df.schema.collective_kinds import POINT_TO_POINT, SEND
 from lumos_df.schema.plan_words import DUALPIPE, EP, GPIPE, ONE_F_ONE_B, PP
-from lumos_df.whatif.durations import reduced_parameters
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.kernel_times import MODELLED, RESCALED
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times, collectives
@@ -75,7 +74,7 @@ def staged(draft: DraftJob) -> DraftJob:
         for maker in makers:
             sequence = stage_graph.stage(maker, pipeline, number)
             new_rank = _with_parameters(
-                rewritten(maker.graph, maker.blocks, sequence.program), maker, anchor, change, pipeline, number
+                rewritten(maker.graph, maker.blocks, sequence.program), maker, change, pipeline, number
             )
             again = sequence.early()[new_rank.position] & maker.reductions[new_rank.source]
             new_rank = without(new_rank, again | _passed_on(new_rank.graph))
@@ -212,7 +211,6 @@ def _passed_on(graph: TraceGraph) -> NDArray[np.bool_]:
 def _with_parameters(
     new_rank: Rewritten,
     maker: Cut,
-    anchor: RecordedJob,
     change: PlannedChange,
     pipeline: stage_chunks.Pipeline,
     number: int,
@@ -220,11 +218,7 @@ def _with_parameters(
     """Return a stage whose work on all parameters is that on its own: only the ends have tables of the vocabulary."""
     places = [pipeline.place(number, chunk) for chunk in range(pipeline.chunks)]
     tables = sum(place in (0, pipeline.places - 1) for place in places)
-    share = parameters(change.new, tables) / parameters(change.new)
-    if (anchor.sizes.pp or 1) == 1:
-        about = anchor.about.ranks[maker.ranks[0]]
-        whole = reduced_parameters.tables(about.trace, about.structure, anchor.sizes)
-        share *= parameters(anchor.sizes) / parameters(anchor.sizes, whole)
+    share = parameters(change.new, tables) / parameters(change.new, change.tables)
     durations = new_rank.graph.own
     durations = np.where(maker.updates[new_rank.source], np.round(durations * share).astype(np.int64), durations)
     return replace(new_rank, graph=replace(new_rank.graph, own=durations))
