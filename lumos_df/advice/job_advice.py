@@ -139,9 +139,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             operators=sum(int(np.count_nonzero(rows.kind != OTHER_KIND)) for rows in of_job.ranks),
         )
         of_replay = replay_warnings.of_traces(loaded)
-        matched = None
-        if unmatched & set(ids) and not loaded.doubled:
-            matched = _store_waits(corpus, of_job)
+        matched = _store_waits(corpus, of_job) if unmatched & set(ids) else None
         warnings = [
             *profiler_overhead.told(corpus, ids),
             *steps_without_backward.note(of_job),
