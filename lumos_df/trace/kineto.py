@@ -141,6 +141,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
             controls=counts[scanned.CONTROLS],
             utf8=counts[scanned.UTF8],
             negative_durations=counts[scanned.NEGATIVE],
+            no_durations=counts[scanned.NO_DURATION],
             cut_names=counts[scanned.CUT],
             non_events=counts[scanned.NOT_OBJECTS],
         ),

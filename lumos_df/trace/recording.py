@@ -272,6 +272,8 @@ class Repairs:
     """Sequences of bytes that are no UTF-8."""
     negative_durations: int = 0
     """Durations below 0 read as 0."""
+    no_durations: int = 0
+    """Durations that are missing, or no number, taken as 0."""
     cut_names: int = 0
     """Names cut, because no profiler writes such long ones."""
     non_events: int = 0

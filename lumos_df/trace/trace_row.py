@@ -124,6 +124,7 @@ def _count_warnings(counts: dict[EventType, int], repairs: Repairs, unlaunched: 
         (repairs.utf8, "broken UTF-8 sequences replaced by U+FFFD"),
         (repairs.non_events, "list entries that are no event skipped"),
         (repairs.negative_durations, "negative durations read as 0"),
+        (repairs.no_durations, "durations that are missing or no number taken as 0"),
         (repairs.cut_names, "names longer than 64 KiB cut"),
         (counts[EventType.UNTIMED], "events without a start time, or outside the years 1970 to 2200, skipped"),
         (counts[EventType.UNKNOWN], "events of a type (ph) this version does not know skipped"),

@@ -184,6 +184,7 @@ EVERYTHING = [
     {"ph": "B", "name": "begin", "ts": 3, "pid": 1, "tid": 1},
     {"ph": "X", "name": "no time", "cat": "cpu_op", "pid": 1, "tid": 1},
     op("negative", 60, -3),
+    op("no duration", 70, 1) | {"dur": "long"},
     17,
     "text",
 ]
@@ -193,8 +194,8 @@ def test_every_event_is_counted_once(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, EVERYTHING)
     (trace,) = rows(corpus, "SELECT * FROM traces")
     counted = {
-        "operators": 12,
-        "cpu_ops": 2,
+        "operators": 13,
+        "cpu_ops": 3,
         "runtime_calls": 1,
         "kernels": 1,
         "memcpys": 1,
@@ -213,7 +214,7 @@ def test_every_event_is_counted_once(tmp_path: Path) -> None:
     }
     assert {name: trace[name] for name in counted} == counted
     assert (trace["first_ts"], trace["last_ts"], trace["resolution_ns"]) == (0, 100_000, 1)
-    for words in ("without a start time", "type (ph)", "no event", "negative durations"):
+    for words in ("without a start time", "type (ph)", "no event", "negative durations", "missing or no number"):
         assert any(words in warning for warning in trace["warnings"]), words
     kinds = dict(corpus.execute("SELECT name, kind FROM operators WHERE name <> 'note'").fetchall())
     assert (kinds["?"], kinds["Sync"], kinds["PyTorch Profiler (0)"]) == ("other", "sync", "other")

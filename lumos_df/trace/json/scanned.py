@@ -23,10 +23,11 @@ MORE, DONE, DRAIN, GROW, BROKEN = range(5)
     CONTROLS,
     UTF8,
     NEGATIVE,
+    NO_DURATION,
     NOT_OBJECTS,
     CUT,
     STATES,
-) = range(14)
+) = range(15)
 
 # Rows of `ScanColumns.wide` and of `narrow`: the columns of an operator; and of `marks`.
 WIDE_TS, WIDE_DUR, WIDE_CORRELATION, WIDE_EXTERNAL_ID, WIDE_STREAM, WIDES = range(6)

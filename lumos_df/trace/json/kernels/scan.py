@@ -78,6 +78,7 @@ from lumos_df.trace.json.scanned import (
     NARROW_OCCUPANCY,
     NARROW_TRACK,
     NEGATIVE,
+    NO_DURATION,
     NOT_OBJECTS,
     NUMBERS,
     OPERATORS,
@@ -356,6 +357,7 @@ def scan_events(buffer, end, columns):
         if phase == _PHASE_X and ts != NULL:
             if dur == NULL:
                 dur = 0
+                state[NO_DURATION] += 1
             elif dur < 0:
                 dur = 0
                 state[NEGATIVE] += 1
