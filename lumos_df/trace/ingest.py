@@ -71,7 +71,8 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
         LumosError: the corpus cannot be written, the paths name no file, `rank_from` is no rule, or `sample` is
             below 1.
 
-    What was replayed of a job that has more ranks now is removed.
+    What was replayed of a job that has more ranks now is removed. Where the catalogue cannot be written, the files are
+    in before that is raised.
     """
     with stored(corpus) as folder:
         return _ingest(
@@ -141,6 +142,7 @@ def _ingest(  # noqa: PLR0913  # as above
             skipped[index] = value
         else:
             failed[index] = Failed(path, _one_line(path, outcome.error))
+    catalog.check()
     jobs = tuple(dict.fromkeys(sampled.values()))
     return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed), jobs)
 
@@ -185,17 +187,28 @@ class _CatalogBeside:
         self._folder = folder
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lumos-df-catalog")
         self._writing: Future[None] | None = None
+        self._refused: LumosError | None = None
 
     def begin(self) -> None:
         """Begin to write it, once."""
         self._writing = self._writing or self._thread.submit(_write_catalog, self._folder)
 
     def end(self) -> None:
-        """Wait until it is written, or write it now. Raises `CorpusError` as `write_catalog` does."""
-        if self._writing is None:
-            _write_catalog(self._folder)
-        else:
-            self._writing.result()
+        """Wait until it is written, or write it now. What keeps it from that keeps no file out."""
+        if self._refused:
+            return
+        try:
+            if self._writing is None:
+                _write_catalog(self._folder)
+            else:
+                self._writing.result()
+        except LumosError as error:
+            self._refused = error
+
+    def check(self) -> None:
+        """Raise `CorpusError`, as `write_catalog` does, where it was not written."""
+        if self._refused:
+            raise self._refused
 
 
 def _write_catalog(folder: Path) -> None:

@@ -256,16 +256,24 @@ def test_the_catalogue_of_a_new_corpus_is_written_while_a_large_file_is_read(
         assert not threads  # once
 
 
-def test_a_catalogue_that_cannot_be_written_beside_a_file_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("large", [0, 1 << 40])
+def test_a_catalogue_that_cannot_be_written_is_told_when_all_files_are_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
+    asked: list[Path] = []
+
     def refused(folder: Path) -> NoReturn:
+        asked.append(folder)
         raise CorpusError(f"{folder}: no space")
 
     monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", refused)
-    monkeypatch.setattr("lumos_df.trace.intake._LARGE", 0)
+    monkeypatch.setattr("lumos_df.trace.intake._LARGE", large)
+    files = [small(tmp_path / f"job/rank{rank}.json", f"operator {rank}") for rank in range(3)]
     with pytest.raises(CorpusError, match="corpus: no space"):
-        ingest(small(tmp_path / "job/rank0.json"), tmp_path / "corpus")
+        ingest(files, tmp_path / "corpus", workers=1)
+    assert len(asked) == 1
+    monkeypatch.undo()
+    assert names(tmp_path / "corpus") == ["operator 0", "operator 1", "operator 2"]
 
 
 def test_shards_together_are_the_whole(tmp_path: Path) -> None:
