@@ -28,6 +28,14 @@ COMMANDS = (
     ("report", "--corpus", "corpus", "--html", "page.html"),
     ("export", "--what", "perfetto", "--corpus", "corpus", "--output", "timeline.json"),
     ("critical-path", "--corpus", "corpus", "--engine", "processes", "--workers", "2"),
+    (
+        *("sweep", "--model", "llama-3-8b", "--hardware", "h100-sxm", "--gpus", "256", "--batch", "512"),
+        *("--output", "plans", "--engine", "processes", "--workers", "2"),
+    ),
+    (
+        *("sweep", "--plan", "dp=2|4,batch=16", "--corpus", "corpus", "--job", "gpu_generated"),
+        *("--rebuild", "1", "--into", "corpus"),
+    ),
 )
 _LONGEST_S = 4.0
 
