@@ -50,10 +50,10 @@ def digest_of_files(corpus: Path) -> str:
     Raises:
         CorpusError: it is one that this version does not take.
     """
-    stated = json.loads((corpus / MANIFEST).read_text("utf-8")).get("digest", OLD_DIGEST)
+    stated = str(json.loads((corpus / MANIFEST).read_text("utf-8")).get("digest", OLD_DIGEST))
     if stated not in {DIGEST, OLD_DIGEST}:
         raise CorpusError(f"{corpus}: its traces are known by the digest '{stated}', a later version's; upgrade")
-    return str(stated)
+    return stated
 
 
 def check(corpus: Path) -> None:
@@ -66,7 +66,7 @@ def check(corpus: Path) -> None:
         raise CorpusError(
             f"{corpus}: no corpus here (no {MANIFEST}); make one with: lumos-df ingest TRACE... --corpus {corpus}"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CorpusError(f"{manifest}: not a corpus manifest ({error}); ingest the traces into a new folder") from None
     if version != FORMAT:
         raise CorpusError(

@@ -216,14 +216,15 @@ class Search:
             try:
                 before = json.loads(file.read_text("utf-8"))
                 other = [key for key in said if before.get(key) != said[key]]
-            except (ValueError, AttributeError):
+            except (ValueError, AttributeError, RecursionError):
                 raise LumosError(f"{file}: does not read; give a new folder") from None
             if other:
                 raise LumosError(
                     f"{folder}: holds the rows of another search (other {', '.join(other)}); give a new folder, or "
                     "search as before to go on"
                 )
-        elif any(folder.iterdir()):
+        # Another job on the folder may be saying it right now, or was killed while it did.
+        elif any(not entry.name.startswith(".") for entry in folder.iterdir()):
             raise LumosError(f"{folder}: not empty, and no search's ({_MANIFEST} is missing); give a new folder")
         else:
             publish_file(file, (json.dumps(said, indent=2) + "\n").encode())

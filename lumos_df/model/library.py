@@ -88,7 +88,7 @@ def _read(path: Path, error: type[LumosError]) -> dict[str, Any]:
         figures = _READERS.get(path.suffix, json.loads)(path.read_text("utf-8"))
     except OSError as problem:
         raise error(f"{path}: {problem.strerror}") from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise error(f"{path}: does not read: {problem}") from None
     if not isinstance(figures, dict):
         raise error(f"{path}: must be a table of figures")

@@ -38,11 +38,11 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
             text = stream.read()
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TraceError(f"{file.name}: a flight recorder's dump that is no whole JSON ({error})") from None
     try:
         return _recording(data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise TraceError(f"{file.name}: no dump of PyTorch's flight recorder ({what})") from None
 

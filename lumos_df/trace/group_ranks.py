@@ -33,7 +33,7 @@ def rank_list_in(text: str) -> tuple[int, ...] | None:
     """Return the ranks in a text like `[0, 1]`; a shortened one (`[0, 1, ...]`) is no list."""
     try:
         return rank_list(json.loads(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

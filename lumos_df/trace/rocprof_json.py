@@ -45,7 +45,7 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
         for process in processes:
             left_out |= _process(rows, process)
         devices = _devices(processes[0]).values()
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise TraceError(f"{file.name}: not as rocprofv3 writes it ({what}); record it again") from None
     if rows.empty:

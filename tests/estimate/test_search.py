@@ -169,6 +169,13 @@ def test_a_stopped_search_goes_on_where_it_was(large: Found, tmp_path: Path) -> 
         )
 
 
+def test_a_folder_of_which_another_job_only_begins_to_say_whose_it_is_is_taken(tmp_path: Path) -> None:
+    draft = tmp_path / ".grid.json.01234567"
+    draft.touch()
+    assert Search(SMALL, folder=tmp_path).run().configurations == len(SMALL)
+    assert not draft.exists()
+
+
 def test_another_search_is_refused_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     Search(SMALL, folder=folder).run()

@@ -448,6 +448,7 @@ def test_our_own_json_reads(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("{", "does not read"),
+        ("[" * 100_000, "does not read"),
         ("[]", "must be a table of figures"),
         ('{"layers": 2}', "needs the figure 'hidden'"),
         ('{"layer": 2}', "there is no figure 'layer'; did you mean 'layers'?"),

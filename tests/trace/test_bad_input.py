@@ -169,6 +169,8 @@ def test_a_folder_of_other_things_is_no_corpus(tmp_path: Path) -> None:
         ("{}", "not a corpus manifest"),
         ("", "not a corpus manifest"),
         ("[]", "not a corpus manifest"),
+        ("[" * 100_000, "not a corpus manifest"),
+        ('{"format": 1e999, "made_by": "lumos-df 9.9"}', "not a corpus manifest"),
     ],
 )
 def test_a_corpus_of_another_version_is_refused_in_one_line(tmp_path: Path, manifest: str, message: str) -> None:

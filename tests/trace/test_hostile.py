@@ -205,6 +205,27 @@ def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path: Path, lumos: Run)
 
 
 @pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"version": "2.10", "entries": [], "x": %s}', "a flight recorder's dump that is no whole JSON"),
+        (b'{"version": "2.10", "entries": [], "pg_config": {"0": {"name": "0", "ranks": "%s"}}}', "no dump of"),
+        (b'{"rocprofiler-sdk-tool": [%s]}', "not as rocprofv3 writes it"),
+    ],
+)
+def test_what_is_nested_without_end_is_one_line(tmp_path: Path, content: bytes, told: str) -> None:
+    file = tmp_path / "rank0.json"
+    file.write_bytes(content % (b"[" * 100_000 + b"]" * 100_000))
+    (failed,) = ingest([file], tmp_path / "c", workers=1).failed
+    assert failed.message.startswith(f"{file}: {told}")
+
+
+def test_ranks_nested_without_end_are_no_list(tmp_path: Path) -> None:
+    stated = {"Collective name": "allreduce", "Process Group Ranks": "[" * 100_000}
+    corpus = corpus_of(tmp_path, [kernel("ncclDevKernel_AllReduce", 1, 2, device=0, stream=7, correlation=1, **stated)])
+    assert corpus.execute("SELECT count(*) FROM operators").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize(
     ("content", "bound", "why"),
     [
         (
