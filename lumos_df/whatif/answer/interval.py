@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lumos_df.graph import host_spread, stalls
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
 from lumos_df.schema.collective_kinds import ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
-from lumos_df.whatif.answer.settled_steps import lengths, recorded_lengths
+from lumos_df.whatif.answer.settled_steps import lengths, recorded_lengths, settled
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.added_kernels import GRADIENTS, name_of
@@ -167,6 +167,7 @@ def _came_once(changed: ChangedJob, step: Steps) -> list[Cause]:
 def _usual_lengths(changed: ChangedJob, rank: int) -> NDArray[np.int64]:
     """Return how long the recorded steps of a rank are without what came once, ns [s]."""
     with_stalls, usual = (played.replays[rank] for played in (changed.played, changed.usual))
+    usual = settled(usual, with_stalls) if changed.usual is not changed.played else usual
     left = (usual.high - usual.low) / np.maximum(with_stalls.high - with_stalls.low, 1)
     lengths: NDArray[np.int64] = np.round(recorded_lengths(with_stalls) * left).astype(np.int64)
     return lengths
