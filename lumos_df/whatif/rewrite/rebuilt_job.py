@@ -15,6 +15,7 @@ from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
 from lumos_df.whatif.rewrite.blocks import blocks, check_apart
 from lumos_df.whatif.rewrite.host_turns import in_turn
+from lumos_df.whatif.rewrite.paused_copies import paused_once
 from lumos_df.whatif.rewrite.recomputed_layers import (
     ATTENTIONS,
     attention_apart,
@@ -48,7 +49,7 @@ def rebuilt(draft: DraftJob) -> DraftJob:
         repeats = np.zeros(len(sequence), np.bool_)
         if draft.repeats:
             sequence, repeats = with_recomputation(rank, rank_blocks, sequence, ahead, back)
-        new_rank = rewritten(graph, rank_blocks, sequence)
+        new_rank = paused_once(rewritten(graph, rank_blocks, sequence))
         if batch[0] != batch[1]:
             new_rank = in_turn(new_rank, turns(rank_blocks, sequence))
             earlier = (
