@@ -11,6 +11,7 @@ from lumos_df.base.units import format_count
 
 if TYPE_CHECKING:
     from lumos_df.graph.matching import MatchedJob
+    from lumos_df.schema import Table
 
 Say: TypeAlias = Callable[[str], None]
 """Is told each sentence about what was computed, or was not."""
@@ -44,13 +45,18 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say, *, paths: bool =
 
     asked = {name.lower() for name in names}
     layout.check(corpus)
-    unmatched = asked & view_files.readers(COLLECTIVE_MEMBERS.name) and trace_rows.unanswered(
-        corpus, COLLECTIVE_MEMBERS
-    )
+
+    def missing(table: "Table") -> set[str]:
+        return trace_rows.unanswered(corpus, table) if asked & view_files.readers(table.name) else set()
+
+    unmatched, unadvised = missing(COLLECTIVE_MEMBERS), missing(JOB_ADVICE)
+    # Advice matches the jobs that it reads. To match others by themselves takes away what was found of them.
+    if unmatched - unadvised:
+        _match(corpus, [], say)
+        unmatched, unadvised = set(), missing(JOB_ADVICE)
     matched: list[MatchedJob] = []
     of_advice: list[str] = []
-    if asked & view_files.readers(JOB_ADVICE.name) and trace_rows.unanswered(corpus, JOB_ADVICE):
-        # Advice matches the jobs that it reads: what is left then is matched by itself.
+    if unadvised:
         matched = _advise(corpus, of_advice.append, paths=paths)
     if unmatched:
         _match(corpus, matched, say)

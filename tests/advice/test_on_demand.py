@@ -69,3 +69,17 @@ def test_jobs_are_told_in_order(tmp_path: Path) -> None:
         "matched 1 of 1 collective of job two on 2 ranks",
         "replayed 3 jobs for what to change",
     ]
+
+
+def test_a_job_that_is_matched_after_its_advice_is_advised_again(tmp_path: Path) -> None:
+    """Whoever matches a job takes away what was found of it, as of a job that grew."""
+    corpus = tmp_path / "corpus"
+    ingest([SAMPLE], corpus, workers=1)
+    shown = [CliRunner().invoke(app, ["report", "--corpus", str(corpus)]) for _ in range(2)]
+    for table in corpus.glob("trace_id=*/collectives.parquet"):
+        if "HIVE" not in table.parent.name:
+            table.unlink()
+    shown.append(CliRunner().invoke(app, ["report", "--corpus", str(corpus)]))
+    assert [done.exit_code for done in shown] == [0, 0, 0]
+    assert shown[0].stdout == shown[1].stdout == shown[2].stdout
+    assert shown[2].stderr == shown[0].stderr
