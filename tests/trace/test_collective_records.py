@@ -235,6 +235,26 @@ def test_records_of_nccl_inspector(tmp_path: Path) -> None:
         assert set(found.fetchall()) == {("RING LL", "a", 8)}
 
 
+@pytest.mark.parametrize(
+    ("header", "dumped"),
+    [({}, -(2**62)), ({}, 2**63 - 1), ({"rank": 2**40}, 5), ({"rank": -7}, 5), ({"n_ranks": 2**40}, 5)],
+)
+def test_records_of_nccl_inspector_with_numbers_that_cannot_be(
+    tmp_path: Path, header: dict[str, int], dumped: int
+) -> None:
+    path = tmp_path / "rank5.log"
+    said = {"id": "0x1f", "rank": 3, "n_ranks": 8} | header
+    performs = performed("AllGather", 4, 256, 20)
+    path.write_text(line(header=said, metadata={"dump_timestamp_us": dumped}, coll_perf=performs))
+    result = ingest([path], tmp_path / "corpus", workers=1)
+    assert not result.failed, result.failed
+    with connect(tmp_path / "corpus") as connection:
+        ((rank, world, origin),) = connection.sql("SELECT rank, world_size, clock_origin_ns FROM traces").fetchall()
+    assert rank == (5 if "rank" in header else 3)
+    assert world == (None if "n_ranks" in header else 8)
+    assert origin == (5000 if dumped == 5 else 0)
+
+
 def test_records_of_nccl_inspector_name_groups_and_say_what_was_timed(tmp_path: Path) -> None:
     """NVIDIA/nccl 35d819ec, plugins/profiler/inspector, output format 4.2: no kernel was seen of the second one."""
     header = {"id": "0x1f", "comm_name": "DP Group 0", "rank": 2, "n_ranks": 8, "nnodes": 1}
