@@ -104,7 +104,7 @@ def compared(step: "ComparedStep", corpus: Path, *, layers: bool) -> None:
     which = "the whole trace" if step.step is None else f"step {step.step}"
     print(f"{step.asked}: {which} of rank {step.rank}, trace {step.trace_id}{median}", file=sys.stderr)
     if layers and not step.has_layers:
-        see = f"lumos-df describe --corpus {corpus} --trace {step.trace_id}"
+        see = f"lumos-df describe --corpus {as_named(str(corpus))} --trace {step.trace_id}"
         print(f"{step.asked}: no layers are known; to look for them: {see}", file=sys.stderr)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.limits import of_each_job
+from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import interruptible, whole_file
 from lumos_df.page import (
     advised_changes,
@@ -40,8 +41,8 @@ def write(corpus: str | os.PathLike[str], output: Path, sweep: Path | None = Non
     Raises `CorpusError` when there is no corpus, `QueryError` when there is no sweep, `OSError` when the file cannot be
     written.
     """
-    name = os.fspath(corpus)
     with connect(corpus) as connection:
+        name = as_named(os.fspath(corpus))
         page = render(interruptible(connection, lambda: collect(connection, name, sweep)))
     with whole_file(output) as draft:
         draft.write_text(page, "utf-8", newline="\n")

@@ -87,6 +87,13 @@ def test_a_replay_is_stored_and_goes_when_the_job_grows(
     run("ingest", str(small(tmp_path / "job/rank0.json")), "--corpus", URL)
     run("replay", "--corpus", URL)
     assert len(in_store(store, "replays")) == 1
+    for command in (("replay", "--full"), ("critical-path",), ("advise",), ("describe",), ("report",)):
+        said = run(*command, "--corpus", URL)
+        assert "/corpora/" not in said
+        assert command[0] not in {"replay", "critical-path"} or f"--corpus {URL}" in said
+    run("report", "--html", str(tmp_path / "page.html"), "--corpus", URL)
+    assert f"--corpus {URL}" in (tmp_path / "page.html").read_text()
+    assert "/corpora/" not in (tmp_path / "page.html").read_text()
     machine("second")
     run("ingest", str(small(tmp_path / "job/rank1.json")), "--corpus", URL)
     assert in_store(store, "replays") == []

@@ -15,6 +15,7 @@ from lumos_df.base.plain_names import plain
 from lumos_df.base.printable import printable
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.options import DEFAULT_CORPUS
+from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import screen_columns
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def say_next(screen: Console, *commands: str) -> None:
 
 def where(corpus: object) -> str:
     """Return what a command needs behind it to mean this corpus."""
-    return "" if corpus == DEFAULT_CORPUS else f" --corpus {corpus}"
+    return "" if corpus == DEFAULT_CORPUS else f" --corpus {as_named(str(corpus))}"
 
 
 def of_job(connection: "duckdb.DuckDBPyConnection", jobs: Iterable[str]) -> str:
