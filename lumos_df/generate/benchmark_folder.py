@@ -1,4 +1,4 @@
-"""The folder of a benchmark: plan.json, manifest.json and the two programs, which need torch and nothing else."""
+"""The folder of a benchmark: plan.json, manifest.json and the programs, which need torch and nothing else."""
 
 import json
 from dataclasses import dataclass

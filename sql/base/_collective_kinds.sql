@@ -1,5 +1,5 @@
 -- What is known of each kind of collective.
--- Generated from lumos_df/schema/collectives.py by `make docs`; edit that file.
+-- Generated from lumos_df/schema/collective_kinds.py by `make docs`; edit that file.
 CREATE VIEW _collective_kinds(
   -- What tables call it.
   collective,

@@ -24,7 +24,7 @@ from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from tests.emulator import Job, Profiler, hardware, simulate, write
 from tests.model.roofs import GPU
-from tests.trace.literal import Event, annotation, kernel, launch, op, stated
+from tests.trace.literal import annotation, kernel, launch, op, stated
 from tests.trace.literal import write as write_trace
 
 LAYERS = 4
@@ -62,13 +62,6 @@ def bytes_of(replay: Replay) -> NDArray[np.int64]:
     row = replay.graph.gpu.row
     sent: NDArray[np.int64] = replay.graph.rows.in_bytes[row[replay.graph.rows.family[row] == COMMUNICATION]]
     return sent
-
-
-def one_of_two(folder: Path, events: list[Event]) -> Path:
-    """Return the corpus of one rank of two."""
-    write_trace(folder / "job" / "rank0.json", events, distributedInfo={"rank": 0, "world_size": 2, "backend": "nccl"})
-    assert not ingest([folder / "job"], folder / "corpus", workers=1).failed
-    return folder / "corpus"
 
 
 @pytest.fixture(scope="module")

@@ -65,15 +65,6 @@ SCHEMA: Final = pa.schema(
         ("warnings", pa.list_(pa.string())),
     ]
 )
-SHOWN: Final = (
-    *("job", "rank", "step", "iteration_time_s", "low_s", "high_s", "original_iteration_time_s"),
-    *("tokens_per_s_per_gpu", "mfu_pct", "memory_gb", "fits"),
-    *(f"{part}_s" for part in (*_PARTS, *_WAITING)),
-    *(f"{name}_pct" for name in (*PROVENANCE, *_UNSCALED)),
-    "interval_from",
-    "warnings",
-)
-"""Columns that a table for people has."""
 
 
 def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
