@@ -171,7 +171,9 @@ def faults(dataset: Dataset) -> list[pl.Expr]:
         pl.when(pl.col("recompute").is_null() & pl.col("recompute_said").is_not_null()).then(
             pl.concat_str(pl.lit("recompute "), "recompute_said", pl.lit(" is not modelled"))
         ),
-        pl.when(unsaid != "").then(pl.concat_str(pl.lit("does not say"), unsaid)),
+        pl.when(unsaid != "").then(
+            pl.concat_str(pl.lit("does not say"), unsaid.str.replace_all(" ", ", ").str.slice(1))
+        ),
         pl.when(pl.col("dp").is_null() | (gpus != pl.col("num_gpus"))).then(
             pl.lit("contradicts itself: num_gpus is not tp * pp * cp * dp")
         ),

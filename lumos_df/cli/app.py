@@ -228,7 +228,7 @@ def export(
     from lumos_df.export import timeline  # noqa: PLC0415 - slow to import
 
     written = timeline.export(corpus, chosen, output, trace, changes, job)
-    print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
+    print(f"{output}: {format_count(written, 'event')}; open it in ui.perfetto.dev", file=sys.stderr)
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

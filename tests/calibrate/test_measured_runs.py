@@ -75,7 +75,7 @@ def test_a_step_s_time_comes_from_what_is_stated(tmp_path: Path) -> None:
         ({"iteration_time_s": -4}, "no step time"),
         ({"iteration_time_s": "nan"}, "no step time"),
         ({"precision": "INT4"}, "precision INT4 is not modelled"),
-        ({"mbs": "", "precision": ""}, "does not say mbs precision"),
+        ({"mbs": "", "precision": ""}, "does not say mbs, precision"),
         ({"gpu": "abacus"}, "hardware 'abacus' is not known"),
         ({"model": "Llama3 8C"}, "model 'Llama3 8C' is not known; did you mean 'llama-3-8b'?"),
         ({"framework": "Fortran"}, "software 'Fortran' is not known"),

@@ -118,6 +118,23 @@ def test_a_scoreboard_says_first_how_far_estimates_are_off(columns: int | None, 
     assert "next: lumos-df scoreboard" in "\n".join(lines)
 
 
+def test_a_scoreboard_shows_the_most_frequent_reasons(tmp_path: Path) -> None:
+    refused = [("mbs", ""), ("precision", "INT4"), ("precision", "INT8"), ("task", "DPO"), ("task", "DPO")]
+    runs: list[dict[str, object]] = [{}] + [{name: value} for name, value in refused]
+    truth = write(tmp_path / "published_training_runs.csv", runs)
+    lines = shown(("scoreboard", "--truth", str(truth.parent), "--dataset", "published"), 100)
+    assert lines[3] == "  2 not estimated: training that is not modelled: DPO"
+    assert [line[:20] for line in lines[4:6]] == ["  1 not estimated: d", "  1 not estimated: p"]
+    assert lines[6] == "  1 not estimated for 1 other reason"
+
+
+def test_an_estimate_says_all_of_where_the_step_goes() -> None:
+    (line,) = [line for line in shown(("estimate", *JOB, "--plan", "tp=8"), 100) if line.startswith(" compute ")]
+    parts = re.findall(r"(?:compute|communication|overlapped|bubble|host) (\d+)%", line)
+    assert len(parts) == 5
+    assert abs(sum(map(int, parts)) - 100) <= 2
+
+
 @pytest.mark.parametrize("columns", [80, 100, 160, None])
 def test_a_calibration_says_what_to_expect_of_a_run_that_was_not_measured(
     columns: int | None, measured: Path, tmp_path: Path

@@ -57,12 +57,14 @@ def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
     )
     share = {name: 100 * float(said[f"{name}_s"]) / step for name in (part.name for part in STEP_PARTS)}
     exposed = {name: 100 * float(said[f"{name}_exposed_s"]) / step for name in _COMMUNICATION}
+    host = 100 * float(said["host_s"]) / step
     parts = ", ".join(f"{name} {pct:.0f}" for name, pct in exposed.items() if round(pct))
     say(
         screen,
         f"compute {share['exposed_compute']:.0f}%   exposed communication {share['exposed_communication']:.0f}%"
         + (f" ({parts})" if parts else "")
-        + f"   overlapped {share['overlapped']:.0f}%   bubble {100 * float(said['bubble_s']) / step:.0f}%",
+        + f"   overlapped {share['overlapped']:.0f}%   bubble {100 * float(said['bubble_s']) / step:.0f}%"
+        + (f"   host {host:.0f}%" if round(host) else ""),
         before=" ",
     )
     pieces = sorted(((float(said[f"{name}_gb"]), name) for name in _MEMORY), reverse=True)

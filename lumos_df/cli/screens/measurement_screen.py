@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = 42
 """Columns of a name."""
+_REASONS: Final = 3
+"""Reasons of a set that are shown, those of most runs first; `--format table` has all of them."""
 
 
 def draw_scores(scores: "Sequence[Score]", truth: Path) -> None:
@@ -29,8 +31,11 @@ def draw_scores(scores: "Sequence[Score]", truth: Path) -> None:
     say_row(screen, f"{'set':<{_NAME}}", "  runs  error  middle  9 of 10    bias  in range  memory")
     for score in scores:
         say_row(screen, f"{score.dataset:<{_NAME}}", _figures(score))
-        for refused in score.refused_reasons:
+        for refused in score.refused_reasons[:_REASONS]:
             say(screen, f"{int(refused['rows']):,} not estimated: {refused['reason']}", before="  ")
+        if rest := score.refused_reasons[_REASONS:]:
+            runs = sum(int(refused["rows"]) for refused in rest)
+            say(screen, f"{runs:,} not estimated for {format_count(len(rest), 'other reason')}", before="  ")
     say_next(screen, f"scoreboard --truth {truth} --format table", "calibrate RUNS.csv --hardware NAME")
 
 
