@@ -92,20 +92,20 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
         where = "" if of_all else f" of {_listed(silent)}"
         yield f"no launch{where} is known: no call of CUDA or HIP was recorded"
     if parts := [job for job in every if job.world_size and job.ranks < job.world_size]:
-        names = _listed([f"{'' if of_all else f'{job.job}, '}{job.ranks} of {job.world_size:,}" for job in parts])
+        names = _listed([f"{'' if of_all else f'{job.job} '}{job.ranks} of {job.world_size:,}" for job in parts])
         verb = "is" if len(parts) == 1 and parts[0].ranks == 1 else "are"
         where = f"{names} ranks {verb} here" if of_all else f"not all ranks are here ({names})"
         yield f"{where}: {_OF_THESE}"
     if some := [job for job in every if not job.world_size and job.files < (job.sampled or 0)]:
-        names = _listed([f"{'' if of_all else f'{job.job}, '}{job.files:,} of {job.sampled:,}" for job in some])
+        names = _listed([f"{'' if of_all else f'{job.job} '}{job.files:,} of {job.sampled:,}" for job in some])
         verb = "is" if len(some) == 1 and some[0].files == 1 else "are"
         where = f"{names} files {verb} here" if of_all else f"not all files are here ({names})"
         yield f"{where}: {_OF_THESE}"
     if whole := [job.job for job in every if not job.marked]:
-        where = "the recording" if of_all else f"the recording of {_listed(whole)}"
+        where = "the recording" if of_all else f"of {_listed(whole)} the whole recording"
         yield f"no step is marked: {where} counts as one, from first to last work"
     if off := [job for job in every if job.error_pct > TRUSTED_PCT]:
-        names = _listed([f"{'' if of_all else f'{job.job}, '}{job.error_pct:.1f}%" for job in off])
+        names = _listed([f"{'' if of_all else f'{job.job} '}{job.error_pct:.1f}%" for job in off])
         yield f"careful: the replay is off the recording ({names}), and so may be every gain"
 
 
@@ -211,4 +211,4 @@ def _reading(*names: str) -> frozenset[str]:
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return "; ".join(names[:_NAMED]) + more
+    return ", ".join(names[:_NAMED]) + more

@@ -96,7 +96,7 @@ def test_samples_of_several_jobs_are_listed(tmp_path: Path) -> None:
             write(tmp_path / job / f"rank{rank}.json", [STEP, OPERATOR, KERNEL, row(f"{job}{rank}", "cpu_op", 40)])
     ingest([tmp_path], tmp_path / "corpus", sample=1, workers=1)
     (line,) = told(tmp_path / "corpus", "breakdown")
-    assert line.startswith("not all files are here (a, 1 of 2; b, 1 of 1,200): who is late")
+    assert line.startswith("not all files are here (a 1 of 2, b 1 of 1,200): who is late")
 
 
 def test_a_view_says_what_matters_to_it(tmp_path: Path) -> None:

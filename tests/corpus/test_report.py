@@ -138,8 +138,8 @@ def test_what_cannot_be_said_comes_first(monkeypatch: pytest.MonkeyPatch) -> Non
     alone = "who is late, and what a change brings to the others, is known of these alone"
     said = [
         "only the host of host is known: no GPU row was recorded",
-        f"not all ranks are here (part, 1 of 16): {alone}",
-        "careful: the replay is off the recording (off, 7.2%), and so may be every gain",
+        f"not all ranks are here (part 1 of 16): {alone}",
+        "careful: the replay is off the recording (off 7.2%), and so may be every gain",
     ]
     assert list(limits(jobs)) == said
     assert [list(limits([job])) for job in jobs] == [
