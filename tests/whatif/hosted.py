@@ -1,7 +1,8 @@
 """A training job without a GPU, written down operator by operator: times follow from shapes alone.
 
 A product takes its operations at one rate, anything else its bytes at another; between operators the host takes 2 us.
-What the core's own cache may hold takes longer the more a micro-batch touches, where the job says so.
+What the core's own cache may hold takes longer the more a micro-batch touches, and the host between operators the more
+one of its phase touches, where the job says so.
 """
 
 import gzip
@@ -17,6 +18,8 @@ Shapes = Sequence[Sequence[int]]
 FLOPS_PER_US, BYTES_PER_US, GAP_US = 50_000.0, 10_000.0, 2.0
 CACHED_BYTES = 1 << 20
 """What a step touches that is all in the core's own cache."""
+FREED_BYTES = 1 << 18
+"""What an operator touches on average where the host takes 2 us between two."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class HostJob:
     named: bool = True
     """Whether modules are recorded."""
     cached: bool = False
-    """Whether bytes that the core's own cache may hold take longer the more a micro-batch touches."""
+    """Whether bytes that the core's own cache may hold take longer the more a micro-batch touches, by more where more
+    layers do, and the host between operators the more these do."""
     tp: int = 1
     """Ranks of which this is one: each block's output is reduced, in no time."""
     tables: int = 0
@@ -63,10 +67,13 @@ class _Writer:
     number: int = 0
     events: list[dict[str, Any]] = field(default_factory=list)
     linked: list[int] = field(default_factory=list)
-    touched: int = 0
-    """Bytes that operators touched so far."""
+    phase: str = "forward"
+    touched: dict[str, list[int]] = field(default_factory=dict)
+    """Bytes of each operator so far, by its phase."""
     slower: float = 1.0
     """How much longer a byte takes that the core's own cache may hold."""
+    gaps: dict[str, float] = field(default_factory=dict)
+    """us between operators, by phase."""
 
     @classmethod
     def of(cls, job: HostJob) -> "_Writer":
@@ -75,7 +82,12 @@ class _Writer:
             return cls(job)
         first = cls(replace(job, micro_batches=1))
         first.step(0)
-        return cls(job, slower=(first.touched / CACHED_BYTES) ** 0.25)
+        fewer = cls(replace(job, micro_batches=1, layers=1))
+        fewer.step(0)
+        touched, of_one = (sum(map(sum, writer.touched.values())) for writer in (first, fewer))
+        freed = {phase: sum(each) / len(each) / FREED_BYTES for phase, each in first.touched.items()}
+        gaps = {phase: GAP_US * share**0.4 for phase, share in freed.items()}
+        return cls(job, slower=(of_one / CACHED_BYTES) ** 0.15 * (touched / of_one) ** 0.25, gaps=gaps)
 
     def add(self, name: str, dims: Shapes | None, us: float, node: dict[str, int] | None = None) -> None:
         said = (
@@ -88,9 +100,9 @@ class _Writer:
     def operator(self, name: str, *dims: Sequence[int], backward: bool = False) -> None:
         """Run one operator; forward ones take the sequence number that the backward one gives back."""
         touched = _bytes(name, dims)
-        self.touched += touched
+        self.touched.setdefault(self.phase, []).append(touched)
         us = _microseconds(name, dims) + min(touched, 2 << 20) / BYTES_PER_US * (self.slower - 1)
-        self.now += GAP_US
+        self.now += self.gaps.get(self.phase, GAP_US)
         if backward:
             node = {"Sequence number": self.linked.pop(), "Fwd thread id": 1}
             self.add(f"autograd::engine::evaluate_function: {name}Backward0", None, us + 1, node)
@@ -143,6 +155,7 @@ class _Writer:
         begin, job = self.now, self.job
         place = len(self.events)
         for _ in range(job.micro_batches):
+            self.phase = "forward"
             self.operator("aten::embedding", (2000, job.hidden), (job.batch, job.sequence))
             for _ in range(job.tables):
                 self.operator("aten::embedding", (1000, 32), (job.batch, 1))
@@ -154,6 +167,7 @@ class _Writer:
             for _ in range(job.layers * job.decodes):
                 self.decoded(backward=False)
             self.operator("aten::mm", (job.tokens, job.hidden), (job.hidden, 2000))
+            self.phase = "backward"
             self.operator("aten::mm", (job.tokens, 2000), (2000, job.hidden), backward=True)
             for _ in range(job.layers * job.decodes):
                 self.decoded(backward=True)
@@ -163,6 +177,7 @@ class _Writer:
                 self.operator("aten::embedding_dense_backward", (job.batch, 1, 32), backward=True)
             self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
         at, started = len(self.events), self.now
+        self.phase = "update"
         self.update()
         self._around("Optimizer.step#AdamW.step", at, started)
         self.now += GAP_US

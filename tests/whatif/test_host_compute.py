@@ -8,7 +8,11 @@ import pytest
 
 from lumos_df.base.errors import LumosError, QueryError
 from lumos_df.graph import switches
-from lumos_df.whatif.estimate import estimate
+from lumos_df.graph.host_spread import works_between
+from lumos_df.graph.job import groups
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.whatif.estimate import estimate, estimated
+from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from tests.conftest import ROOT
 from tests.whatif.conftest import ingested
@@ -72,6 +76,24 @@ def test_the_interval_also_holds_a_machine_whose_caches_never_matter(
     for row in answers(corpus, *change):
         assert row["low_s"] <= wanted <= row["high_s"]
         assert row["iteration_time_s"] == pytest.approx(wanted, rel=0.04)
+
+
+def between_ns(graph: TraceGraph) -> float:
+    """Return for how long the host works between operators."""
+    return float(graph.edges.lag[works_between(graph)].sum())
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 12), (12, 3)])
+def test_between_operators_the_host_works_longer_the_more_these_touch(tmp_path: Path, before: int, after: int) -> None:
+    jobs = []
+    for batch in (before, after):
+        corpus = ingested(tmp_path / f"corpus{batch}", write(replace(CACHED, batch=batch), tmp_path / f"job{batch}"))
+        jobs.append(load(corpus, groups(corpus)[0], {}))
+    changed = estimated(jobs[0], parse([f"micro_batch={after}"]))
+    assert between_ns(changed.job.graphs[0]) == pytest.approx(between_ns(jobs[1].job.graphs[0]), rel=0.05)
+    (row,) = answers(tmp_path / f"corpus{before}", f"micro_batch={after}")[:1]
+    # It may also be that they stay.
+    assert any(cause.startswith("gaps between operators") for cause in row["causes"])
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3])

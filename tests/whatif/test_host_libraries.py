@@ -50,9 +50,40 @@ def test_both_widths_of_a_register_lie_in_the_interval(
     (time,) = changed.times
     grown = time.own[time.own > 0].sum() / (40 * 900_000)
     error = float(time.error.max())
-    assert grown == pytest.approx((with_8 * with_16) ** 0.5, rel=0.05)
-    assert grown * (1 + error) >= 0.99 * max(with_8, with_16)
-    assert grown / (1 + error) <= 1.01 * min(with_8, with_16)
+    # With more channels each multiplication takes less.
+    less = (after / before) ** (-2 / 4)
+    assert grown == pytest.approx((with_8 * with_16) ** 0.5 * less, rel=0.05)
+    assert grown * (1 + error) >= 0.99 * max(with_8, with_16) * less
+    assert grown / (1 + error) <= 1.01 * min(with_8, with_16) * less
+
+
+@pytest.mark.parametrize(
+    ("inputs", "change", "wanted"),
+    [
+        pytest.param(32, {"hidden": 64}, 4**0.75, id="channels"),
+        pytest.param(32, {"micro_batch": 8}, 2, id="batch"),
+        pytest.param(1, {"hidden": 64}, 2, id="filters"),
+    ],
+)
+def test_only_more_channels_that_are_summed_take_less_than_they_multiply(
+    tmp_path: Path, inputs: int, change: dict[str, int], wanted: float
+) -> None:
+    dims = [4, 32, 16, 16], [32, inputs, 3, 3]
+    events = [operator("aten::mkldnn_convolution", 1000 * number, *dims) for number in range(40)]
+    # Something else tells at which rate bytes are moved.
+    events += [operator("aten::mul", 1000 * number, [4000, 1000]) for number in range(40, 50)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    ingest([tmp_path / "trace.json"], tmp_path / "corpus", workers=1)
+    anchor = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0], {"hidden": 32, "micro_batch": 4})
+    changed = estimated(anchor, Settings(numbers=change))
+    (graph,), (time,) = changed.job.graphs, changed.times
+    convolves = [graph.rows.names[name] == "aten::mkldnn_convolution" for name in graph.rows.name.tolist()]
+    grown = time.own[convolves].sum() / (40 * 900_000)
+    assert grown == pytest.approx(wanted, rel=0.05)
+    # Or as long as it multiplies.
+    assert grown * (1 + float(time.error[convolves].max())) >= (
+        0.99 * 4 if inputs > 1 and "hidden" in change else grown
+    )
 
 
 def test_a_recurrent_layer_grows_with_its_samples(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def interval(changed: ChangedJob) -> Interval:
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
-    more = [each(changed, step) for each in (_came_once, _unscaled, _hidden, _at_once)]
+    more = [each(changed, step) for each in (_gaps, _came_once, _unscaled, _hidden, _at_once)]
     stand_in = _stand_in(changed, step, kinds)
     return Interval(step, (*causes, *stand_in, *chain.from_iterable(more)), _once(changed, step))
 
@@ -211,6 +211,19 @@ def _hosts(
         )
         played.append(lengths(changed, slower))
     return _ends(step, *played)
+
+
+def _gaps(changed: ChangedJob, step: Steps) -> list[Cause]:
+    """Return what comes of gaps between operators that grow not at all with what these touch, or twice as much."""
+    net = changed.job.event_graph
+    if not any(time.gaps.any() for time in changed.times):
+        return []
+    grown = [
+        np.where(host_spread.works_between(graph), time.gaps[graph.edges.dst], 0.0)
+        for graph, time in zip(changed.job.graphs, changed.times, strict=True)
+    ]
+    lags = [np.round(net.lag * np.exp(sign * np.concatenate(grown))).astype(np.int64) for sign in (-1, 1)]
+    return [Cause("gaps between operators", *_ends(step, *(lengths(changed, replace(net, lag=lag)) for lag in lags)))]
 
 
 def _once(changed: ChangedJob, step: Steps) -> Cause | None:

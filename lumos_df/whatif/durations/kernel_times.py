@@ -71,6 +71,8 @@ class KernelWork:
     """s that it cannot be shorter than after the change: its operations at the peak, as far as it kept to that."""
     doubt: NDArray[np.float64]
     """How far `after` over `before` may be off because the trace does not tell how the work is cut, as a logarithm."""
+    gaps: NDArray[np.float64] | None = None
+    """By how much the host's work before each row of the trace grows, as a logarithm [n]; None where it stays."""
 
     def rescaled(self, floor_ratio: float = 1.0) -> NDArray[np.float64]:
         """Return the time after the change, s. `floor_ratio`: floor of the new GPU over that of the old one."""

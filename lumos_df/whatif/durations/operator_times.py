@@ -51,11 +51,18 @@ class Times:
     """Place in `timing.PROVENANCE`."""
     error: NDArray[np.float64]
     """Relative, of the duration."""
+    gaps: NDArray[np.float64]
+    """By how much the host's work before a row grew, as a logarithm."""
 
     def with_modelled(self, own: NDArray[np.int64], error: NDArray[np.float64]) -> "Times":
         """Return the durations `own` of the same rows and of more behind them, which the model says within `error`."""
         modelled = np.full(len(error), MODELLED)
-        return Times(own, np.append(self.provenance, modelled).astype(np.int8), np.append(self.error, error))
+        return Times(
+            own,
+            np.append(self.provenance, modelled).astype(np.int8),
+            np.append(self.error, error),
+            np.append(self.gaps, np.zeros(len(error))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +197,12 @@ def times(
     count = len(durations)
     provenance = np.full(count, MEASURED, np.int8)
     error = np.full(count, _ERROR[MEASURED])
-    changed_times = Times(durations.copy(), provenance, error)
+    changed_times = Times(durations.copy(), provenance, error, np.zeros(count))
     if change.old == change.new and change.runs_on is change.measured_on and change.settings.batch_scale == 1:
         return changed_times
     kernels = work_of(anchor, change, rank, change.symbols, change.axes[rank], change.runs_on)
+    if kernels.gaps is not None:
+        changed_times = replace(changed_times, gaps=kernels.gaps)
     floors = change.runs_on.row["memory"][0] / change.measured_on.row["memory"][0]
     after = kernels.rescaled(float(floors))
     how = np.full(len(kernels.row), RESCALED)

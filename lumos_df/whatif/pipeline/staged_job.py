@@ -92,15 +92,16 @@ def staged(draft: DraftJob) -> DraftJob:
             made.append(_NewRank(number, maker.ranks, replace(new_rank, source=source), sends))
             sources.append(np.append(source, np.full(added, NONE)).astype(np.int32))
             slowed.append(np.append(paired.slowed, np.zeros(added)))
-            provenance, errors = (
+            provenance, errors, gaps = (
                 np.concatenate([getattr(times[rank], column) for rank in maker.ranks])[source]
-                for column in ("provenance", "error")
+                for column in ("provenance", "error", "gaps")
             )
             taken.append(
                 Times(
                     graph.own,
                     np.append(provenance, np.full(added, sent[0])).astype(np.int8),
                     np.append(errors, np.full(added, sent[1])),
+                    np.append(gaps, np.zeros(added)),
                 )
             )
     sizes = [len(rank.trace) for rank in anchor.about.ranks]

@@ -65,7 +65,12 @@ def rebuilt(draft: DraftJob) -> DraftJob:
         draft,
         job=Job(graphs, instances, event_graph(graphs, instances)),
         times=[
-            operator_times.Times(new_rank.graph.own, time.provenance[new_rank.source], time.error[new_rank.source])
+            operator_times.Times(
+                new_rank.graph.own,
+                time.provenance[new_rank.source],
+                time.error[new_rank.source],
+                time.gaps[new_rank.source],
+            )
             for new_rank, time in zip(made, draft.times, strict=True)
         ],
         sources=[new_rank.source for new_rank in made],
