@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from lumos_df.cli.app import app
 from lumos_df.cli.screens.replay_screen import say_doubts
-from lumos_df.cli.screens.terminal import say_headline, say_notes, with_words_cut
+from lumos_df.cli.screens.terminal import change_of, say_headline, say_notes, with_words_cut
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests import emulator
@@ -444,3 +444,17 @@ def test_a_word_that_is_longer_than_a_line_loses_its_end() -> None:
         "idle before Cijk_" + "A" * 31 + "\N{HORIZONTAL ELLIPSIS} and on"
     )
     assert with_words_cut(screen, "short  words", " 1 ") == "short  words"
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (0.5, "-50%"),
+        (1.004, "+0.4%"),
+        (9.9, "+890%"),
+        (10.0, "10 times as long"),
+        (4_367_965.0, "4,370,000 times as long"),
+    ],
+)
+def test_what_takes_ten_times_as_long_is_said_in_words(new: float, said: str) -> None:
+    assert change_of(1.0, new) == said

@@ -13,7 +13,7 @@ from rich.console import Console
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import (
     change_ns,
-    change_pct,
+    change_of,
     console,
     say,
     say_headline,
@@ -147,7 +147,7 @@ def _draw_step(screen: Console, steps: "pa.Table", which: str) -> None:
     steps = _whole(steps)
     old, new = _mean(steps, "original_iteration_time_s"), _mean(steps, "iteration_time_s")
     low, high = _mean(steps, "low_s"), _mean(steps, "high_s")
-    change = f"{change_ns(1e9 * (new - old))}, {change_pct(100 * (new - old) / old)}" if old else "-"
+    change = f"{change_ns(1e9 * (new - old))}, {change_of(old, new)}" if old else "-"
     say_headline(
         screen,
         (str(_first(steps, "job")), "bold"),

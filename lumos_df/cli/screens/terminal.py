@@ -142,6 +142,12 @@ def change_ns(ns: float) -> str:
     return f"{'+' if ns > 0 else '-'}{format_ns(abs(round(ns)))}"
 
 
+def change_of(old: float, new: float) -> str:
+    """Return the change from one time to another: `-51%`, from ten times on `4,370,000 times as long`."""
+    times = new / old
+    return f"{float(f'{times:.3g}'):,.0f} times as long" if times >= 10 else change_pct(100 * (times - 1))
+
+
 def change_pct(pct: float) -> str:
     """Return the change of a share with its sign: `-51%`, `-0.8%`."""
     text = f"{pct:+.{0 if abs(pct) >= 9.95 else 1}f}%"
