@@ -19,7 +19,7 @@ from lumos_df.whatif.job.changed_sizes import changed_sizes, check_passes
 from lumos_df.whatif.job.extent import MOST_OPERATORS, check, operators
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import Sizes, parse
-from lumos_df.whatif.rewrite.blocks import check_apart
+from lumos_df.whatif.rewrite.blocks import check_apart, check_batches_apart
 from lumos_df.whatif.rewrite.rebuilt_job import rebuilt
 
 
@@ -135,6 +135,13 @@ def test_layers_that_one_call_launches_cannot_be_parted(emulated: Path) -> None:
         QueryError, match=r"pp cannot change, because 8\d % of the layers' GPU time of rank 0 was launched"
     ):
         check_apart("job", at_once, structure, "pp")
+    # The first half of the layers as one micro-batch, the others as another one.
+    halves = replace(structure, micro_batch=np.where(structure.layer >= 0, structure.layer // 3, NONE).astype(np.int32))
+    check_batches_apart("job", graph, halves)
+    with pytest.raises(
+        QueryError, match=r"batch cannot change, because \d\d % of the micro-batches' GPU time of rank 0 was launched"
+    ):
+        check_batches_apart("job", at_once, halves)
     # Of what one call launches, the last kernel is of no layer, and still there are layers.
     settings = parse(["layers=2"])
     change = plan(anchor, changed_sizes("job", anchor.sizes, settings), settings)

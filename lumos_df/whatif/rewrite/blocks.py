@@ -78,19 +78,33 @@ def check_apart(job: str, graph: TraceGraph, structure: Structure, name: str) ->
         structure: what is known of its layers.
         name: the setting that changes layers.
     """
-    gpu = graph.gpu
-    layer, lasts = structure.layer[gpu.row], graph.own[gpu.row].astype(np.float64)
-    told = np.flatnonzero((layer >= 0) & (gpu.call >= 0))
-    of_call = np.full(len(graph.atoms.row), NONE, np.int32)
-    of_call[gpu.call[told]] = layer[told]
-    apart = of_call[gpu.call[told]] == layer[told]
-    share = 100 * float(lasts[told[~apart]].sum()) / max(float(lasts[told].sum()), 1.0)
-    if share > limits.TRUSTED_PCT:
+    if (share := _launched_together(graph, structure.layer)) > limits.TRUSTED_PCT:
         raise QueryError(
             f"{job}: {name} cannot change, because {share:.0f}% of the layers' GPU time of rank {graph.rows.rank} was "
             "launched together with other layers, in one CUDA graph; record it without CUDA graphs, or one a layer; "
             "batch, dp, network and overlap keep the layers"
         )
+
+
+def check_batches_apart(job: str, graph: TraceGraph, structure: Structure) -> None:
+    """Raise `QueryError` where one call launches several micro-batches, or what looks like them; as `check_apart`."""
+    if (share := _launched_together(graph, structure.micro_batch)) > limits.TRUSTED_PCT:
+        raise QueryError(
+            f"{job}: batch cannot change, because {share:.0f} % of the micro-batches' GPU time of rank "
+            f"{graph.rows.rank} was launched together with other micro-batches, in one CUDA graph; record it without "
+            "CUDA graphs, or one a micro-batch; batch_scale keeps them"
+        )
+
+
+def _launched_together(graph: TraceGraph, label: NDArray[np.int32]) -> float:
+    """Return how much of the GPU's time with a label was launched by a call of several labels, %; `label`: [n]."""
+    gpu = graph.gpu
+    of_kernel, lasts = label[gpu.row], graph.own[gpu.row].astype(np.float64)
+    told = np.flatnonzero((of_kernel >= 0) & (gpu.call >= 0))
+    of_call = np.full(len(graph.atoms.row), NONE, np.int32)
+    of_call[gpu.call[told]] = of_kernel[told]
+    apart = of_call[gpu.call[told]] == of_kernel[told]
+    return 100 * float(lasts[told[~apart]].sum()) / max(float(lasts[told].sum()), 1.0)
 
 
 def _launched(graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:

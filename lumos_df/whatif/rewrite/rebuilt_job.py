@@ -13,7 +13,7 @@ from lumos_df.schema.codes import NONE
 from lumos_df.whatif.durations import operator_times
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
-from lumos_df.whatif.rewrite.blocks import blocks, check_apart
+from lumos_df.whatif.rewrite.blocks import blocks, check_apart, check_batches_apart
 from lumos_df.whatif.rewrite.host_turns import in_turn
 from lumos_df.whatif.rewrite.paused_copies import paused_once
 from lumos_df.whatif.rewrite.recomputed_layers import (
@@ -37,6 +37,8 @@ def rebuilt(draft: DraftJob) -> DraftJob:
         if layers[0] != layers[1] or draft.repeats:
             name = "layers" if layers[0] != layers[1] else f"recompute={wanted}"
             check_apart(anchor.about.job, graph, rank.structure, name)
+        if batch[0] != batch[1]:
+            check_batches_apart(anchor.about.job, graph, rank.structure)
         if layers[0] != layers[1] and not (rank_blocks.layer >= 0).any():
             raise QueryError(
                 f"{anchor.about.job}: layers cannot change, because none were found in rank {graph.rows.rank}; "
