@@ -116,7 +116,7 @@ PROFILES: Final = {
     "megatron-2021": Profile({"korthikanti": 2.0, "published_training_runs": 1.0}, {**_KERNELS}),
     "llm-foundry": Profile(
         {"published_training_runs": 1.0},
-        {**_HOST, **_KERNELS, "attention_factor": Prior(1.5, 0.3), "slowdown": Prior(0.2)},
+        {**_HOST, **_KERNELS, "slowdown": Prior(0.2)},
     ),
     "torchtitan": Profile(
         {"published_training_runs": 1.0}, {**_KERNELS, "step_s": Prior(10e-3), "slowdown": Prior(0.1)}

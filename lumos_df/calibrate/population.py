@@ -7,7 +7,7 @@ met: the figures are not independent of each other. A source that is left out ha
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from lumos_df.calibrate.levenberg_marquardt import minimum, soften
 from lumos_df.calibrate.measured_runs import MeasuredRuns, read
 from lumos_df.model.fitted import GemmParameters, place_of_factor
 from lumos_df.model.hardware import GENERATIONS
+from lumos_df.model.library import names
 from lumos_df.model.software import Software
 from lumos_df.schema.dtypes import PRECISIONS
 
@@ -81,7 +82,6 @@ SHARED: Final = {
     "run_ahead": Prior(4.0, low=1.0),
     "passes": Prior(2.2, low=1.0),
     "compute_factor": Prior(1.05, 0.1),
-    "attention_factor": Prior(1.2, 0.3),
     "expert_factor": Prior(1.5, 0.3),
     "network_share": Prior(0.5, 0.5, high=1.0),
     "tp_hidden": Prior(0.3, 0.5, high=1.0),
@@ -99,6 +99,13 @@ in training over the measured kernel. Values and spreads are of the order that p
 _SPREAD: Final = np.array([prior.spread for prior in SHARED.values()])
 
 
+FACTS: Final = (
+    *("attention", "last_again", "keep_products", "zigzag", "balanced", "dropout", "token_once"),
+    *("piped_hops", "overlaps_sharded", "blocking_send"),
+)
+"""Columns of SOFTWARE_COLUMNS that say how a software works, whatever its runs are fitted to."""
+
+
 @dataclass(frozen=True)
 class Source:
     """The runs of one software."""
@@ -107,6 +114,8 @@ class Source:
     """The software's, or the set's where its software is not known."""
     parts: tuple[MeasuredRuns, ...]
     """A part a set, estimated as `GENERIC`."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """What is known of it, of `FACTS`: a fit to its runs is told, who estimates it without its profile is not."""
 
     def weights(self) -> tuple[float, ...]:
         """Return what a run of each part weighs: parts as much as each other, and no more than `MOST` runs together."""
@@ -134,11 +143,19 @@ def sources(folder: Path) -> list[Source]:
                 parts.setdefault(name if software == GENERIC else software, []).append(runs.take(rows))
     if len(parts) < 2:
         raise TruthError(f"{folder}: leaving a source out needs the runs of two or more, and there are {len(parts)}")
-    return [Source(name, tuple(of_source)) for name, of_source in parts.items()]
+    return [Source(name, tuple(of_source), facts(name)) for name, of_source in parts.items()]
+
+
+def facts(name: str) -> dict[str, float]:
+    """Return what is known of how a source's software works: nothing where that is not known."""
+    if name not in names("software"):
+        return {}
+    row = Software.read(name).row()
+    return {fact: float(row[fact]) for fact in FACTS}
 
 
 def with_figures(runs: MeasuredRuns, values: Mapping[str, float]) -> tuple[Rows, Rows]:
-    """Return hardware and software of runs with other values of the figures of `SHARED`."""
+    """Return hardware and software of runs with other values of the figures of `SHARED` and `FACTS`."""
     hardware, software = runs.hardware.copy(), runs.software.copy()
     for name, value in values.items():
         kind, *where = name.split("@")
@@ -175,7 +192,7 @@ def _own(source: Source, mean: Array) -> tuple[Array, Array]:
     """Return where a source's figures are [SHARED], and how much of that it knows itself, 0 to 1."""
 
     def residuals(place: Array) -> Array:
-        return np.concatenate([*_residuals(source, place, 1.0), place - mean])
+        return np.concatenate([*_residuals(source, place, 1.0, source.facts), place - mean])
 
     place = minimum(residuals, mean)
     there = residuals(place)
@@ -202,7 +219,7 @@ def _together(some: Sequence[Source], mean: Array) -> Array:
             part
             for source in some
             for part in _residuals(
-                source, moved(step), _TOGETHER / min(MOST, sum(map(len, source.parts))), knee=2.0 * KNEE
+                source, moved(step), _TOGETHER / min(MOST, sum(map(len, source.parts))), {}, knee=2.0 * KNEE
             )
         ]
         return np.concatenate([*parts, step])
@@ -210,8 +227,10 @@ def _together(some: Sequence[Source], mean: Array) -> Array:
     return moved(minimum(residuals, np.zeros(int(free.sum()))))
 
 
-def _residuals(source: Source, place: Array, weight: float, knee: float = KNEE) -> Iterator[Array]:
-    values = _values(place)
+def _residuals(
+    source: Source, place: Array, weight: float, facts: Mapping[str, float], knee: float = KNEE
+) -> Iterator[Array]:
+    values = {**_values(place), **facts}
     for part, each in zip(source.parts, source.weights(), strict=True):
         yield soften(off(part, values), knee) / NOISE * np.sqrt(each * weight)
 

@@ -43,6 +43,11 @@ HARDWARE_COLUMNS: Final = (
         "time of FlashAttention-2 over that of the best fused attention; 0: it does not run there",
         REAL,
     ),
+    Column(
+        "power_factor",
+        "time of matrix products and attention at its power limit over that of the GPU that its kernels are of",
+        REAL,
+    ),
     Column("gemm", "fitted: matrix products by PRECISIONS, and at FP8_BLOCK", REAL, (len(PRECISIONS) + 1, 16)),
     Column("attention", "fitted: attention by PRECISIONS", REAL, (len(PRECISIONS), 16)),
     Column("memory", "fitted: memory-bound kernels", REAL, (8,)),
@@ -133,6 +138,10 @@ class Hardware:
     flash2_factor: float = 1.0
     """Time of FlashAttention-2 over that of the best fused attention: 1 up to Ampere, for which it was written; 0 where
     it does not run, so that frameworks take the best: no `attention_factor` of theirs holds there."""
+    power_factor: float = 1.0
+    """Time of matrix products and attention at its power limit over that of the GPU that its kernels are of. Power
+    above the idle one goes with the cube of the clock (voltage with the clock), so this is the cube root of the ratio
+    of what either may take above that."""
     borrowed: bool = False
     """Whether its kernels are those of another architecture, for nothing of its own was measured."""
     source: str = ""
@@ -209,6 +218,7 @@ class Hardware:
         values = vars(self)
         yield from text(values, "name", "vendor", "generation", "fitted_from", "source")
         yield from real(values, 0, "flash2_factor")
+        yield from real(values, 0, "power_factor", above=True)
         yield from real(values, 0, "hbm_bytes", "hbm_bandwidth", "pcie_bandwidth", "tdp_w", above=True)
         yield from real(values, 0, "idle_w")
         yield from whole(values, 1, "sms")

@@ -7,11 +7,12 @@ from typing import Final, Self
 import numpy as np
 
 from lumos_df.base.errors import SoftwareError
-from lumos_df.model.figures import flag, make, real, refuse, text, whole, words
+from lumos_df.model.figures import flag, make, real, refuse, text, whole, word, words
 from lumos_df.model.hardware import GENERATIONS
 from lumos_df.model.library import read_document
 from lumos_df.model.records import REAL, Column, record, row_type
 from lumos_df.schema.dtypes import PRECISIONS
+from lumos_df.schema.plan_words import ATTENTION_KERNELS
 
 SOFTWARE_COLUMNS: Final = (
     Column("launch_s", "host time of one operator of the forward pass, launch included, in seconds", REAL),
@@ -99,7 +100,13 @@ SOFTWARE_COLUMNS: Final = (
     Column("fp8_dispatch", "1: where products run in fp8, tokens and gradients go to experts in 8 bits (DeepSeek)"),
     Column("fp8_blocks", "1: products in fp8 have a scale for each 128 elements instead of one (DeepSeek)"),
     Column("zigzag", "1: context-parallel ranks take pieces of the sequence with equal parts of the causal half"),
-    Column("flash2", "1: attention is FlashAttention-2, on Hopper too; on Blackwell it is cuDNN's"),
+    Column("attention", "place in ATTENTION_KERNELS: which kernel its fused attention is"),
+    Column(
+        "last_again",
+        "share of a layer's last matrix product that recomputation of whole layers runs again: 1 it runs the layer, 0"
+        " it ends where the backward pass has all it reads",
+        REAL,
+    ),
     Column("memory_factor", "the same of its memory-bound kernels", REAL),
     Column(
         "tp_hidden",
@@ -140,7 +147,7 @@ SOFTWARE_COLUMNS: Final = (
 )
 """What a kernel knows of a software."""
 
-_MEASURED: Final = ("generations", "precisions", "most_gpus", "longest_seq")
+_WORDS: Final = ("attention", "generations", "precisions", "most_gpus", "longest_seq")
 
 SOFTWARE_ROW: Final = row_type(SOFTWARE_COLUMNS)
 """Structured dtype of `Software.row()`."""
@@ -228,9 +235,13 @@ class Software:
     zigzag: bool
     """Whether context-parallel ranks take pieces of the sequence with equal parts of the causal half, one early, one
     late; else the last rank has the most."""
-    flash2: bool
-    """Whether attention is FlashAttention-2 where a GPU has no better by default: it has no code of its own for Hopper,
-    and on Blackwell frameworks take cuDNN's."""
+    attention: str
+    """Which kernel fused attention is, of ATTENTION_KERNELS. FlashAttention-2 has no code of its own for Hopper, and on
+    Blackwell frameworks take cuDNN's."""
+    last_again: float
+    """Share of a layer's last matrix product that recomputation of whole layers runs again. The backward pass does not
+    read its result: PyTorch's checkpoints without reentry and XLA end before it (0), Megatron and DeepSpeed do not (1).
+    """
     memory_factor: float
     """The same of its memory-bound kernels."""
     tp_hidden: float
@@ -288,13 +299,14 @@ class Software:
 
     def __post_init__(self) -> None:
         values = vars(self)
-        flags = (column.name for column in SOFTWARE_COLUMNS if column.kind is not REAL and column.name not in _MEASURED)
+        flags = (column.name for column in SOFTWARE_COLUMNS if column.kind is not REAL and column.name not in _WORDS)
         refuse(
             SoftwareError,
             f"software '{self.name}'",
             [
                 *text(values, "name", "release_of", "source"),
                 *flag(values, *flags),
+                *word(values, "attention", ATTENTION_KERNELS),
                 *words(values, "generations", GENERATIONS),
                 *words(values, "precisions", PRECISIONS),
                 *whole(values, 0, "most_gpus", "longest_seq"),
@@ -318,4 +330,6 @@ class Software:
         """Return the software as one `SOFTWARE_ROW`."""
         generations = sum(1 << GENERATIONS.index(name) for name in self.generations)
         precisions = sum(1 << PRECISIONS.index(name) for name in self.precisions)
-        return record(SOFTWARE_ROW, {**vars(self), "generations": generations, "precisions": precisions})
+        kernel = ATTENTION_KERNELS.index(self.attention)
+        told = {"attention": kernel, "generations": generations, "precisions": precisions}
+        return record(SOFTWARE_ROW, {**vars(self), **told})

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lumos_df.model.evaluate import RESULT_COLUMNS
 from lumos_df.model.library import data_folder
+from lumos_df.schema.plan_words import FLASH2
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.void]
@@ -83,7 +84,7 @@ def better_attention(results: Array, plans: Rows, hardware: Rows, software: Rows
         plans, hardware, software: records [n], a row a configuration.
     """
     # Profiles of a known software have no spreads of parts.
-    unknown = (software["memory_spread"] > 0.0) & (software["flash2"] > 0)
+    unknown = (software["memory_spread"] > 0.0) & (software["attention"] == FLASH2)
     better = unknown & (plans["flash"] > 0) & (hardware["flash2_factor"] > 1.0)
     slower = np.where(better, np.maximum(software["attention_factor"] * hardware["flash2_factor"], 1.0), 1.0)
     column = RESULT_COLUMNS.index

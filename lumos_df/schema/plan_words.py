@@ -21,6 +21,13 @@ ZERO_STAGES: Final = ("nothing", "optimizer", "gradients", "parameters")
 SHARD_NOTHING, SHARD_OPTIMIZER, SHARD_GRADIENTS, SHARD_PARAMETERS = range(len(ZERO_STAGES))
 """`zero`, by ZERO_STAGES."""
 
+ATTENTION_KERNELS: Final = ("best", "flash2", "triton")
+"""Kernels of fused attention: the best that a GPU has (cuDNN's, FlashAttention-3), FlashAttention-2, the Triton one of
+before that."""
+
+BEST_ATTENTION, FLASH2, TRITON = range(len(ATTENTION_KERNELS))
+"""`attention` of a software, by ATTENTION_KERNELS."""
+
 DIMENSIONS: Final = ("tp", "cp", "ep", "dp", "pp")
 """What ranks are numbered by, innermost first unless a plan says otherwise."""
 

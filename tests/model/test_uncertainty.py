@@ -93,17 +93,17 @@ def test_parts_are_off_together() -> None:
         ("b200", Plan(), {}, 1.0),
         ("h100-sxm", Plan(flash=False), {}, 1.0),
         # Of a software that has a profile it is known.
-        ("h100-sxm", Plan(), {"flash2": False}, 1.0),
+        ("h100-sxm", Plan(), {"attention": "best"}, 1.0),
         ("h100-sxm", Plan(), {"memory_spread": 0.0}, 1.0),
     ],
 )
 def test_attention_of_an_unknown_software_may_be_the_best_of_the_gpu(
-    gpu: str, plan: Plan, changed: dict[str, float], slower: float
+    gpu: str, plan: Plan, changed: dict[str, float | str], slower: float
 ) -> None:
     results = np.zeros((1, len(RESULT_COLUMNS)))
     results[0, RESULT_COLUMNS.index("iteration_time_s")] = 2.0
     results[0, RESULT_COLUMNS.index("attention_s")] = 0.6
-    software = replace(PROFILE, flash2=True, memory_spread=1e-9, attention_factor=1.5)
+    software = replace(PROFILE, attention="flash2", memory_spread=1e-9, attention_factor=1.5)
     plans, models, hardware = (np.array([row]) for row in (plan.row(), MODEL.row(), Hardware.read(gpu).row()))
     told, plain = (
         ends(results, plans, models, hardware, np.array([each.row()]))

@@ -10,6 +10,7 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
+from lumos_df.schema.plan_words import ATTENTION_KERNELS
 from tests.model.roofs import BARE, GPU
 
 DENSE = Model("dense", 4, 1024, 16, 32_000, 512)
@@ -66,18 +67,52 @@ def test_no_more_communication_hides_than_products_take(*, bandwidth: float, bin
 
 @pytest.mark.parametrize(("gpu", "slower"), [("a100-sxm-80", 1.0), ("h100-sxm", 1.6)])
 def test_flash_attention_2_is_slow_on_hopper_alone(gpu: str, slower: float) -> None:
-    """It was written for Ampere. So has a software nobody named."""
+    """It was written for Ampere. The Triton one of before is slower on either."""
     generic, hardware, plan = Software.read("generic"), Hardware.read(gpu), Plan(batch=4)
-    assert generic.flash2
-    second, best = (parts(DENSE, plan, replace(generic, flash2=on), hardware)["attention_s"] for on in (True, False))
+    best, second, triton = (
+        parts(DENSE, plan, replace(generic, attention=kernel), hardware)["attention_s"] for kernel in ATTENTION_KERNELS
+    )
     assert second == pytest.approx(slower * best)
+    assert triton == pytest.approx(1.8 * second)
 
 
 def test_where_flash_attention_2_does_not_run_no_software_is_slower_by_its_own() -> None:
     """On Blackwell frameworks take cuDNN's: how well a software's FlashAttention-2 does elsewhere says nothing."""
     software, hardware, plan = Software.read("llm-foundry"), Hardware.read("b200"), Plan(batch=4)
-    assert software.flash2
-    assert software.attention_factor > 1.0
-    best = replace(software, flash2=False, attention_factor=1.0)
-    second, first = (parts(DENSE, plan, told, hardware)["attention_s"] for told in (software, best))
-    assert second == pytest.approx(first)
+    best = replace(software, attention="best", attention_factor=1.0)
+    first = parts(DENSE, plan, best, hardware)["attention_s"]
+    for kernel in ("flash2", "triton"):
+        slow = replace(software, attention=kernel, attention_factor=1.5)
+        assert parts(DENSE, plan, slow, hardware)["attention_s"] == pytest.approx(first)
+
+
+def test_a_power_limit_slows_what_multiplies_and_nothing_else() -> None:
+    """700 W instead of 500, of which an idle GPU takes 70: clocks are as the cube root."""
+    limited = Hardware.read("h100-sxm-hbm2e-500w")
+    assert limited.power_factor == pytest.approx((630 / 430) ** (1 / 3), abs=1e-3)
+    for kernel, slower in (("best", limited.power_factor), ("flash2", 1.0)):
+        # FlashAttention-2 leaves the GPU idle for so long that it has the power it needs.
+        software = replace(Software.read("torchtitan"), attention=kernel)
+        told, free = (
+            parts(DENSE, Plan(batch=4), software, gpu) for gpu in (limited, replace(limited, power_factor=1.0))
+        )
+        assert told["gemm_s"] == pytest.approx(limited.power_factor * free["gemm_s"], rel=1e-6)
+        assert told["attention_s"] == pytest.approx(slower * free["attention_s"])
+        assert told["elementwise_s"] == pytest.approx(free["elementwise_s"])
+
+
+def test_recomputation_may_end_before_the_last_product() -> None:
+    """The backward pass reads what the down projection reads, not what it gives."""
+    software, hardware = Software.read("torchtitan"), Hardware.read("a100-sxm-80")
+    plan = Plan(batch=4, recompute="full")
+    # Logits that take next to nothing: a third of what products take is the layers' forward pass.
+    dense, routed = (replace(model, vocab=64, seq=4096) for model in (DENSE, ROUTED))
+    (ends, none), (runs, as_much) = (
+        [parts(model, plan, replace(software, last_again=share), hardware)["recompute_s"] for model in (dense, routed)]
+        for share in (0.0, 1.0)
+    )
+    down, layer = dense.hidden * dense.ffn, 4 * dense.hidden**2 + 2 * dense.hidden * dense.ffn
+    forward = parts(dense, Plan(batch=4), software, hardware)["gemm_s"] / 3
+    assert (runs - ends) / forward == pytest.approx(down / layer, rel=0.05)
+    # What experts give is read for the router's gradient.
+    assert none == as_much

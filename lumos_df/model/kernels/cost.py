@@ -17,7 +17,7 @@ from lumos_df.model.kernels.elementwise import elementwise_seconds
 from lumos_df.model.kernels.gemm import WEIGHT_GRADIENT, gemm_seconds, misaligned
 from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER
 from lumos_df.schema.dtypes import ATTENTION_PRECISION, BF16, FP4, FP8, FP8_BLOCK, OPERAND_BYTES, STORED_BYTES
-from lumos_df.schema.plan_words import CP, EP, ETP, PP, TP
+from lumos_df.schema.plan_words import BEST_ATTENTION, CP, EP, ETP, PP, TP, TRITON
 
 FORWARD: Final = 0
 BACKWARD_INPUT: Final = 1
@@ -36,6 +36,10 @@ COLLECTIVES: Final = 7
 DOUBLINGS: Final = 8
 KINDS: Final = 9
 """Columns of a cost: seconds, but for the last three, which count; doublings of ranks, of all its collectives."""
+
+TRITON_FACTOR: Final = 1.8
+"""Threshold, times. Time of FlashAttention in Triton over that of FlashAttention-2. Evidence: 1.3 to 2.5 in section 4.1
+of arXiv 2307.08691, whose geometric mean this is; llm-foundry's runs have 1.78."""
 
 _SCALED_BYTES: Final = 1 + 4 / 128
 """Bytes of an 8-bit element that is sent, with its part of a float32 scale for each 128 of them (DeepSeek, DeepEP)."""
@@ -58,7 +62,7 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
         if family == op.GEMM or family == op.GROUPED_GEMM:
             kind = GEMM_S
             m, n, k, batch = ops[i, op.M], ops[i, op.N], ops[i, op.K], ops[i, op.BATCH]
-            factor = software.compute_factor
+            factor = software.compute_factor * hardware.power_factor
             if family == op.GROUPED_GEMM:
                 factor *= software.expert_factor
             trained = plan.lora == 0 or ops[i, op.NAME] >= op.ADAPTER_DOWN
@@ -286,13 +290,22 @@ def _attention(ops, i, model, plan, hardware, software, backward):
 
 
 @lean_kernel
+def kernel_factor(hardware, software):
+    """Return the time of a software's fused attention over that of the GPU's best with all power."""
+    if software.attention == BEST_ATTENTION:
+        return software.attention_factor * hardware.power_factor
+    if hardware.flash2_factor <= 0.0:
+        # Where a GPU has no FlashAttention-2, how well a software's does says nothing.
+        return hardware.power_factor
+    # Older kernels leave a GPU idle for so long that power does not limit them.
+    older = max(hardware.flash2_factor, hardware.power_factor)
+    return software.attention_factor * older * (TRITON_FACTOR if software.attention == TRITON else 1.0)
+
+
+@lean_kernel
 def _fused_attention(ops, i, model, plan, hardware, software, backward, window):
     precision = ATTENTION_PRECISION[plan.precision]
-    factor = software.attention_factor
-    if software.flash2:
-        # Where a GPU has no FlashAttention-2, how well a software's does says nothing.
-        factor = factor * hardware.flash2_factor if hardware.flash2_factor > 0.0 else 1.0
-    return factor * attention_seconds(
+    return kernel_factor(hardware, software) * attention_seconds(
         plan.micro_batch,
         ops[i, op.M],
         ops[i, op.N],

@@ -279,7 +279,8 @@ def _flops(model, plan, software, out):
     out[MODEL_FLOPS] = c.PASSES * forward - (forward - attention if plan.lora > 0 else 0.0)
     again = 0.0
     if plan.recompute == RECOMPUTE_LAYERS:
-        again = forward - 2.0 * model.vocab * model.hidden * tokens
+        products = forward - attention - 2.0 * model.vocab * model.hidden * tokens
+        again = attention + (1.0 - st.not_again(model, software)) * products
     elif plan.recompute == RECOMPUTE_ATTENTION:
         again = attention
         if software.keep_products:

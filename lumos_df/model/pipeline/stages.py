@@ -115,7 +115,7 @@ def compute_seconds(cost, row):
 def again_seconds(model, plan, software, cost):
     """Return the GPU's seconds of what the backward pass of a layer computes again, without communication."""
     if plan.recompute == RECOMPUTE_LAYERS:
-        return compute_seconds(cost, c.FORWARD)
+        return compute_seconds(cost, c.FORWARD) - not_again(model, software) * cost[c.FORWARD, c.GEMM_S]
     if plan.recompute == RECOMPUTE_LIGHT:
         return latent_share(model) * cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
     if plan.recompute != RECOMPUTE_ATTENTION:
@@ -123,6 +123,18 @@ def again_seconds(model, plan, software, cost):
     if software.keep_products:
         return products_again(model) * cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
     return cost[c.FORWARD, c.ATTENTION_S]
+
+
+@lean_kernel
+def not_again(model, software):
+    """Return the share of a layer's matrix products that recomputation of whole layers leaves out: of its last one.
+
+    What experts give is read again, for the router's gradient.
+    """
+    if model.experts > 0:
+        return 0.0
+    down = (1.0 - software.last_again) * model.hidden * model.ffn
+    return down / (attention_parameters(model) + feed_forward_parameters(model, float(model.ffn)))
 
 
 @lean_kernel
