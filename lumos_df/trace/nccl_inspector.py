@@ -78,7 +78,7 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
         "seq": records["op_sn"].to_list(),
         "message_bytes": records["op_msg_size_bytes"].to_list(),
         "state": ["completed"] * records.height,
-        "duration_ns": records.select(took.round().cast(pl.Int64)).to_series().to_list(),
+        "duration_ns": records.select(took.round().cast(pl.Int64, strict=False)).to_series().to_list(),
         "algorithm": records.select(algorithm).to_series().to_list(),
         "host": records["hostname"].to_list(),
     }

@@ -103,7 +103,7 @@ def _on_gpu(events: pl.DataFrame) -> pl.DataFrame:
     clock = pl.col("StopGpuClk").max() - pl.col("StartGpuClk").min()
     seen = pl.col("ts").filter(pl.col("ph") == "e").max() - pl.col("ts").filter(pl.col("ph") == "b").min()
     timed = pl.col("StopGpuClk").min() > 0
-    ns = pl.when(timed).then(clock).otherwise((1000 * seen).round().cast(pl.Int64))
+    ns = pl.when(timed).then(clock).otherwise((1000 * seen).round().cast(pl.Int64, strict=False))
     return channels.group_by("operation").agg(ns=pl.when(ns >= 0).then(ns))
 
 

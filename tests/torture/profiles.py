@@ -79,6 +79,17 @@ def _lines(choose: random.Random) -> bytes:
     return bytes(data)
 
 
+def _plugin(choose: random.Random) -> bytes:
+    lines = [json.loads(text[:-1]) for n in (4, 5) for text in test_collective_records.reduces(n, 512)]
+    channels = test_collective_records.channel(0, 20.0, 90.0, StartGpuClk=1000, StopGpuClk=41_000)
+    lines[2:2] = [json.loads(text[:-1]) for text in channels]
+    changed = nested.changed(lines, choose, VALUES, circular=False)
+    data = bytearray(("[\n" + "".join(f"{json.dumps(event)},\n" for event in changed) + "{}]\n").encode())
+    if choose.random() < 0.5:
+        damaged(data, choose, _TEXT)
+    return bytes(data)
+
+
 def _xplane(choose: random.Random) -> bytes:
     planes = [test_xplane.GPU, test_xplane.HOST, test_xplane.BEGUN]
     data = bytearray(test_xplane.message(*choose.choices(planes, k=choose.choice((1, 3, 4)))))
@@ -92,5 +103,6 @@ KINDS: Final[tuple[Callable[[random.Random], bytes], ...]] = (
     _database(test_rocm.rocpd),
     _json,
     _lines,
+    _plugin,
     _xplane,
 )

@@ -244,12 +244,13 @@ def test_records_of_nccl_inspector_with_numbers_that_cannot_be(
 ) -> None:
     path = tmp_path / "rank5.log"
     said = {"id": "0x1f", "rank": 3, "n_ranks": 8} | header
-    performs = performed("AllGather", 4, 256, 20)
+    performs = performed("AllGather", 4, 256, 1e300)
     path.write_text(line(header=said, metadata={"dump_timestamp_us": dumped}, coll_perf=performs))
     result = ingest([path], tmp_path / "corpus", workers=1)
     assert not result.failed, result.failed
     with connect(tmp_path / "corpus") as connection:
         ((rank, world, origin),) = connection.sql("SELECT rank, world_size, clock_origin_ns FROM traces").fetchall()
+        assert connection.sql("SELECT duration_ns FROM collective_records").fetchall() == [(None,)]
     assert rank == (5 if "rank" in header else 3)
     assert world == (None if "n_ranks" in header else 8)
     assert origin == (5000 if dumped == 5 else 0)
@@ -311,6 +312,11 @@ def channel(number: int, begin: float, end: float, proxy: str = "", **clocks: in
 def plugin(path: Path, *events: str, end: str = "{}]\n") -> Path:
     path.write_text("[\n" + "".join(f"{event}\n" for event in events) + end)
     return path
+
+
+def test_times_of_nccl_s_profiler_plugin_that_no_column_holds_are_unknown(tmp_path: Path) -> None:
+    path = plugin(tmp_path / "nccl_7_3.json", *reduces(4, 512, *channel(0, -1e300, 1e300)))
+    assert [row[-2] for row in stored(path)] == [None]
 
 
 def test_events_of_nccl_s_profiler_plugin(tmp_path: Path) -> None:
