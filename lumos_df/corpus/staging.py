@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lumos_df import schema
 from lumos_df.base.files import begin_flush, publish_files, publish_folder
 from lumos_df.base.locks import hold
-from lumos_df.corpus import column_sets
+from lumos_df.corpus import column_sets, table_files
 from lumos_df.corpus.folder import lock_of, trace_ids
 from lumos_df.corpus.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
 from lumos_df.schema.arrow import arrow_schema
@@ -99,14 +99,15 @@ def _no_rows(columns: pa.Schema) -> bytes:
 
 
 def holds(corpus: Path, digest: str) -> list[str]:
-    """Return the ids of a file's traces if every rank of the file is in, else nothing."""
+    """Return the ids of a file's traces if every rank of the file is in, else nothing.
+
+    Raises `CorpusError` where the folder of one does not say it.
+    """
     stem = digest[: schema.ID_LENGTH]
     stored = sorted(name for name in trace_ids(corpus) if name.split("-")[0] == stem)
     if not stored:
         return []
-    with pq.ParquetFile(trace_folder(corpus, stored[0]) / "traces.parquet") as file:
-        ranks = file.read(["ranks_in_file"])["ranks_in_file"][0].as_py()
-    return stored if len(stored) == ranks else []
+    return stored if len(stored) == table_files.about(corpus, stored[0], "ranks_in_file") else []
 
 
 class SideWriter:

@@ -6,8 +6,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lumos_df.base.errors import UnwritableError
-from lumos_df.base.files import draft_of, unwritable
+from lumos_df.base.errors import CorpusError, UnwritableError
+from lumos_df.base.files import draft_of, unreadable, unwritable
 from lumos_df.corpus.folder import trace_ids, traces_without
 from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, trace_folder
 from lumos_df.schema import (
@@ -98,18 +98,23 @@ def remove_replay(corpus: Path, trace_id: str) -> None:
 def remove_replays_of_job(corpus: Path, job: str) -> None:
     """Remove what was found of a job that is about to grow: it is of fewer ranks than the job will have.
 
-    Raises `UnwritableError` when a file cannot be removed.
+    Raises `UnwritableError` when a file cannot be removed, `CorpusError` as `about` does.
     """
     known = {trace_id for trace_id in trace_ids(corpus) if not trace_id.startswith(ESTIMATE)}
     played = {trace_id for table in OF_JOBS for trace_id in known - traces_without(corpus, table)}
     for trace_id in sorted(played):
-        if _job(corpus, trace_id) == job:
+        if about(corpus, trace_id, "job") == job:
             remove_replay(corpus, trace_id)
 
 
-def _job(corpus: Path, trace_id: str) -> str:
-    table = pq.ParquetFile(trace_folder(corpus, trace_id) / "traces.parquet").read(["job"])
-    return str(table["job"][0].as_py())
+def about(corpus: Path, trace_id: str, column: str) -> Any:
+    """Return what a trace's row of `traces` says in a column. Raise `CorpusError` where there is none that reads."""
+    file = trace_folder(corpus, trace_id) / "traces.parquet"
+    try:
+        with pq.ParquetFile(file) as stored:
+            return stored.read([column])[column][0].as_py()
+    except (OSError, IndexError, pa.ArrowException) as error:
+        raise CorpusError(unreadable(file, error, "remove the folder around it and ingest the trace again")) from None
 
 
 def _column(values: Any, kind: pa.DataType) -> pa.Array:

@@ -182,6 +182,21 @@ def test_a_corpus_of_another_version_is_refused_in_one_line(tmp_path: Path, mani
         assert "\n" not in str(caught.value)
 
 
+def test_a_trace_that_lost_its_row_is_named_by_the_next_ingest(lumos: Run, tmp_path: Path) -> None:
+    first, second = (small(tmp_path / f"job/rank{rank}.json", f"operator {rank}") for rank in range(2))
+    corpus = tmp_path / "c"
+    ingest([first], corpus, workers=1)
+    assert lumos("replay", "--corpus", corpus).returncode == 0
+    (file,) = corpus.glob("trace_id=[0-9a-f]*/traces.parquet")
+    file.unlink()
+    for path in (first, second):
+        (failed,) = ingest([path], corpus, workers=1).failed
+        assert failed.message.startswith(f"{path}: {file}: cannot be read")
+        assert failed.message.endswith("; remove the folder around it and ingest the trace again")
+    shutil.rmtree(file.parent)
+    assert counts(ingest([first, second], corpus, workers=1)) == (2, 0, 0)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
