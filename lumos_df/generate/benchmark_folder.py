@@ -27,6 +27,7 @@ PROGRAMS: Final = (
     "recorded_operators.py",
     "recorded_results.py",
     "recorded_state.py",
+    "replayed_step.py",
 )
 LEAST_SHARE_PCT: Final = 50.0
 """Threshold, percent. A benchmark of a smaller share of the recorded time is refused without --force: most of what it

@@ -264,6 +264,7 @@ def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
         "recorded_operators.py",
         "recorded_results.py",
         "recorded_state.py",
+        "replayed_step.py",
         "manifest.json",
         "plan.json",
     }
