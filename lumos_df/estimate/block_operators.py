@@ -44,7 +44,10 @@ def block_operators(model: Model, hardware: Hardware, software: Software, plan: 
         family = op.FAMILIES[int(row[op.FAMILY])]
         group = None if row[op.GROUP] == NONE else GROUPS[int(row[op.GROUP])]
         shaped = family in {*_PRODUCTS, "attention"}
-        for phase, seconds, products in _phases(row, plan, family, BLOCKS[block]):
+        # The last product of a layer, unless the router's gradient reads what experts give.
+        last = op.NAMES[int(row[op.NAME])] == "mlp_down" and model.experts == 0
+        share = software.last_again if last else 1.0
+        for phase, seconds, products in _phases(row, plan, family, BLOCKS[block], share):
             flops = 2 * products * row[op.M] * row[op.N] * row[op.K] * row[op.BATCH] if shaped else 0
             operators.append(
                 {
@@ -73,8 +76,11 @@ def _passes_back(phase: str, family: str) -> bool:
     return phase == "backward" and family == "elementwise"
 
 
-def _phases(row: list[float], plan: Plan, family: str, block: str) -> list[tuple[str, float, float]]:
-    """Return (phase, seconds, matrix products) of an operator: attention has two forward and five backward."""
+def _phases(row: list[float], plan: Plan, family: str, block: str, share: float) -> list[tuple[str, float, float]]:
+    """Return (phase, seconds, matrix products) of an operator: attention has two forward and five backward.
+
+    `share` of it is computed again where whole layers are.
+    """
     forward = 2.0 if family == "attention" else 1.0
     # A frozen weight has no gradient.
     backward = 5.0 if family == "attention" else 2.0 if row[op.WEIGHT_S] > 0.0 else 1.0
@@ -84,6 +90,6 @@ def _phases(row: list[float], plan: Plan, family: str, block: str) -> list[tuple
     ]
     again = plan.recompute == "full" or (plan.recompute == "selective" and family == "attention")
     again = again or (plan.recompute == "light" and family == "elementwise")
-    if again and block not in {"embedding", "head"}:
-        phases.append(("recompute", row[op.FORWARD_S], forward))
+    if again and share > 0.0 and block not in {"embedding", "head"}:
+        phases.append(("recompute", share * row[op.FORWARD_S], share * forward))
     return phases

@@ -121,7 +121,8 @@ def test_seconds_of_the_operators_are_the_compute_of_a_step() -> None:
             timed[row["family"]] += row["blocks"] * row["dur"]
     for family, nanoseconds in timed.items():
         assert 8e-9 * nanoseconds == pytest.approx(done.answers[f"{family}_s"], rel=1e-3)
-    assert 8e-9 * again == pytest.approx(done.answers["recompute_s"], rel=1e-3)
+    # What is left out of a layer's products is left out by its share of their operations.
+    assert 8e-9 * again == pytest.approx(done.answers["recompute_s"], rel=1e-2)
 
 
 def test_json_has_every_answer_once() -> None:
