@@ -76,6 +76,17 @@ def _is_pickle(*keys: bytes) -> Callable[[StoredFile], bool]:
     return lambda file: is_pickle(file) and any(key in file.head(_HEAD) for key in keys)
 
 
+_PACKERS: Final = {
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x04\x22\x4d\x18": "LZ4",
+    b"\x1f\x8b": "gzip twice",
+}
+"""By how their files begin; of gzip what is inside of it."""
+
+
 def _is_no_text(file: StoredFile) -> bool:
     """Return whether a file is no text, nor a trace that is damaged further on."""
     head = file.head(_HEAD)
@@ -88,6 +99,9 @@ def _refuse(file: StoredFile, _: "ArgsSink") -> "Recording":
     if file.name.removesuffix(".gz").endswith((".nsys-rep", ".qdrep")):
         raise TraceError(f"{file.name}: a report of Nsight Systems; export it: {export}")
     begin = file.head(_SHOWN)
+    for magic, packer in _PACKERS.items():
+        if begin.startswith(magic):
+            raise TraceError(f"{file.name}: packed by {packer}, which is not read; unpack it, or pack it with gzip")
     raise TraceError(f"{file.name}: no format that is read begins with {begin!r}; if Nsight Systems wrote it: {export}")
 
 

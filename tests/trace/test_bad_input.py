@@ -1,13 +1,16 @@
 """Bad files among good ones, odd events, and places where no corpus can be written: one clear line each."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lumos_df.base.errors import CorpusError
@@ -27,6 +30,11 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no_events": (b'{"a": 1}', "without traceEvents"),
     "empty": (b"", "empty file"),
     "binary": (bytes(range(256)), "no format that is read begins with"),
+    "zip": (b"PK\x03\x04" + bytes(64), "packed by zip, which is not read; unpack it, or pack it with gzip"),
+    "zstd": (pa.compress(GOOD * 9, codec="zstd", asbytes=True) + bytes(8), "packed by Zstandard"),
+    "bzip2": (bz2.compress(GOOD) + bytes(8), "packed by bzip2"),
+    "xz": (lzma.compress(GOOD), "packed by xz"),
+    "gzip_twice": (gzip.compress(gzip.compress(GOOD)), "packed by gzip twice"),
     "a_list_of_none": (b'{"traceEvents": null}', "not a list"),
     "cut_in_the_first": (GOOD[:60], "first event"),
     "cut_gzip_in_the_first": (gzip.compress(GOOD)[:12], ""),
