@@ -132,7 +132,7 @@ def test_layers_that_one_call_launches_cannot_be_parted(emulated: Path) -> None:
     called = graph.gpu.call >= 0
     at_once = replace(graph, gpu=replace(graph.gpu, call=np.where(called, graph.gpu.call[called][0], NONE)))
     with pytest.raises(
-        QueryError, match=r"pp cannot change, because 8\d % of the layers' GPU time of rank 0 was launched"
+        QueryError, match=r"pp cannot change, because 8\d% of the layers' GPU time of rank 0 was launched"
     ):
         check_apart("job", at_once, structure, "pp")
     # The first half of the layers as one micro-batch, the others as another one.
@@ -158,5 +158,5 @@ def test_layers_that_one_call_launches_cannot_be_parted(emulated: Path) -> None:
         again=[],
         warnings=[],
     )
-    with pytest.raises(QueryError, match=r"layers cannot change, because 8\d % .* in one CUDA graph"):
+    with pytest.raises(QueryError, match=r"layers cannot change, because 8\d% .* in one CUDA graph"):
         rebuilt(draft)
