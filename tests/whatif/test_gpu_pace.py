@@ -17,14 +17,18 @@ from tests.trace.literal import annotation, corpus_of, kernel, launch, op
 STEPS, KERNELS, HOST_US = 3, 10, 1000
 
 
-def recorded(folder: Path, kernel_us: float, backlog_us: float = 0) -> Path:
-    """Return a corpus: each kernel runs behind the one before, the first ones behind work of before the recording."""
+def recorded(folder: Path, kernel_us: float, backlog_us: float = 0, stalled_us: float = 0) -> Path:
+    """Return a corpus: each kernel runs behind the one before, the first ones behind work of before the recording.
+
+    Before its last kernel the last step's host does nothing for `stalled_us`.
+    """
     events = [kernel("gemm", 0, backlog_us, correlation=1000)] if backlog_us else []
     end = backlog_us
     for step in range(STEPS):
-        events.append(annotation(f"ProfilerStep#{step}", HOST_US * step, HOST_US))
+        silent_us = stalled_us * (step == STEPS - 1)
+        events.append(annotation(f"ProfilerStep#{step}", HOST_US * step, HOST_US + silent_us))
         for place in range(KERNELS):
-            number, at = KERNELS * step + place, HOST_US * (step + place / KERNELS)
+            number, at = KERNELS * step + place, HOST_US * (step + place / KERNELS) + silent_us * (place == KERNELS - 1)
             begin = max(end, at + 8)
             events += [
                 op("aten::mm", at, 90),
@@ -72,6 +76,18 @@ def test_kernels_that_take_longer_or_shorter_make_the_gpu_or_the_host_what_count
     for row in rows:
         parts = ("exposed_compute", "overlapped", "exposed_communication", "other")
         assert sum(row[f"{part}_ns"] for part in parts) == row["step_ns"]
+
+
+@pytest.mark.parametrize("stalled_us", [0, 1500])
+def test_a_stall_that_the_gpu_does_not_wait_for_widens_no_interval(tmp_path: Path, stalled_us: float) -> None:
+    """The GPU is two steps behind the host, and its own steps are as long as each other."""
+    corpus = recorded(tmp_path, 200, stalled_us=stalled_us)
+    anchor = recorded_job.load(corpus, groups(corpus)[0], {})
+    rows = step_rows.rows(estimated(anchor, Settings(), (switches.scale("family=gemm:2"),))).to_pylist()
+    assert [row["step_ns"] / 1000 for row in rows] == pytest.approx([4008, 4000, 4000], abs=1)
+    for row in rows:
+        assert any(text.startswith("left out 1 stall") for text in row["warnings"]) == (stalled_us > 0)
+        assert row["high_s"] < 1.05 * row["low_s"]
 
 
 def test_a_trace_without_marks_or_without_a_gpu_has_no_pace(tmp_path: Path) -> None:

@@ -166,10 +166,10 @@ def _came_once(changed: ChangedJob, step: Steps) -> list[Cause]:
 
 def _usual_lengths(changed: ChangedJob, rank: int) -> NDArray[np.int64]:
     """Return how long the recorded steps of a rank are without what came once, ns [s]."""
-    with_stalls, usual = (played.replays[rank] for played in (changed.played, changed.usual))
-    usual = settled(usual, with_stalls) if changed.usual is not changed.played else usual
+    played = changed.played.replays[rank]
+    with_stalls, usual = (settled(replay, played) for replay in (played, changed.usual.replays[rank]))
     left = (usual.high - usual.low) / np.maximum(with_stalls.high - with_stalls.low, 1)
-    lengths: NDArray[np.int64] = np.round(recorded_lengths(with_stalls) * left).astype(np.int64)
+    lengths: NDArray[np.int64] = np.round(recorded_lengths(played) * left).astype(np.int64)
     return lengths
 
 
