@@ -411,8 +411,9 @@ def test_a_headline_breaks_between_its_parts() -> None:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_notes_that_are_not_shown_are_counted(*, full: bool) -> None:
+    """`a` and `b 1` are said of two steps of a trace each."""
     screen = Console(width=80, record=True, file=io.StringIO())
-    say_notes(screen, ["a", "b 1", "b 2", "c", "d", "e"], full=full)
+    say_notes(screen, ["a", "b 1", "b 2", "c", "d", "e", "a", "b 1"], full=full)
     shown, more = ["b 1 (and 1 more like it)", "a", "c"], ["d", "e"]
     kept = [f"  note: {note}" for note in (shown + more if full else shown)]
     assert printed(screen) == kept + ([] if full else ["  and 2 more notes: --full"])

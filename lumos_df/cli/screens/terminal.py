@@ -155,10 +155,13 @@ def change_pct(pct: float) -> str:
 
 
 def grouped(warnings: Iterable[str]) -> list[str]:
-    """Return warnings that differ in numbers alone as one, the most frequent first, with how often it came."""
+    """Return warnings that differ in numbers alone as one, the most frequent first, with how many more there are.
+
+    What is said of several steps or ranks in the same words is one warning.
+    """
     kinds: dict[str, str] = {}
     count: Counter[str] = Counter()
-    for warning in warnings:
+    for warning in dict.fromkeys(warnings):
         kind = _NUMBER.sub("#", warning)
         kinds.setdefault(kind, warning)
         count[kind] += 1
