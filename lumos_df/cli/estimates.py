@@ -1,5 +1,6 @@
 """The commands about jobs that never ran: estimate, sweep, and the fits and scores behind them."""
 
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,8 +146,19 @@ def estimate(
     from lumos_df.cli.screens.estimate_screen import draw_changed  # noqa: PLC0415 - slow to import
 
     asked = (("--set", change), ("--scale", scale), ("--drop", drop), ("--no-wait", no_wait))
-    said = [f"{option} {text}" for option, texts in asked for text in texts or ()]
-    draw_changed(rows, said, corpus or DEFAULT_CORPUS, job, full=full)
+    said = [(option, text) for option, texts in asked for text in texts or ()]
+    which = [(option, value) for option, value in (("--job", job), ("--trace", trace)) if value]
+    more = [*said, *(("--known", text) for text in known or ())]
+    words = [word for option in more for word in option] + ["--keep-stalls"] * keep_stalls
+    words += (["--step", str(step)] if step is not None else []) + ["--force"] * force
+    draw_changed(
+        rows,
+        [f"{option} {text}" for option, text in said],
+        corpus or DEFAULT_CORPUS,
+        shlex.join(word for option in which for word in option),
+        shlex.join(words),
+        full=full,
+    )
 
 
 def _estimate_plan(

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Final
 
 import pytest
 from rich.console import Console
@@ -15,6 +16,7 @@ from lumos_df.cli.app import app
 from lumos_df.cli.screens.replay_screen import say_doubts
 from lumos_df.cli.screens.terminal import change_of, say_headline, say_notes, with_words_cut
 from lumos_df.corpus.catalog import connect
+from lumos_df.corpus.folder import trace_ids
 from lumos_df.trace.ingest import ingest
 from tests import emulator
 from tests.calibrate.tables import write
@@ -357,7 +359,11 @@ def commands_of(lines: list[str]) -> list[list[str]]:
     return [shlex.split(found)[1:] for found in re.findall(r"lumos-df .*", text)]
 
 
-@pytest.mark.parametrize("words", [("replay",), ("replay", "--scale", "kind=host:0.5"), ("critical-path",)])
+ABOUT_ONE: Final = [("replay",), ("replay", "--scale", "kind=host:0.5"), ("critical-path",), ("describe",)]
+"""Commands whose screens name others about the same job."""
+
+
+@pytest.mark.parametrize("words", ABOUT_ONE)
 def test_the_commands_after_one_job_of_several_are_about_it(
     words: tuple[str, ...], corpus: Path, tmp_path: Path
 ) -> None:
@@ -369,16 +375,44 @@ def test_the_commands_after_one_job_of_several_are_about_it(
     assert not any("--job" in command for command in commands_of(shown((*words, "--corpus", str(tmp_path)), 160)))
 
 
+@pytest.mark.parametrize("words", ABOUT_ONE)
+def test_the_commands_after_one_run_of_several_of_a_name_are_about_that_run(
+    words: tuple[str, ...], two_runs: tuple[Path, str]
+) -> None:
+    corpus, run = two_runs
+    told = commands_of(shown((*words, "--trace", run[:8], "--corpus", str(corpus)), 160))
+    assert told
+    assert all(f"--trace {run}" in " ".join(command) for command in told)
+    assert "--trace" not in commands_of(shown((*words, "--corpus", str(corpus)), 160))[-1]
+
+
+def test_what_an_estimate_was_asked_for_is_in_the_command_after_it(two_runs: tuple[Path, str]) -> None:
+    """Without what was told of the job and which run it is about it would be another estimate, or a refusal."""
+    corpus, run = two_runs
+    asked = ["estimate", "--trace", run, "--set", "layers=3", "--scale", "name~aten::.*mm:0.5", "--known", "heads=4"]
+    asked += ["--keep-stalls", "--step", "2", "--force"]
+    (told,) = commands_of(shown((*asked, "--corpus", str(corpus)), 300))
+    assert told == [*asked, "--format", "csv", "--corpus", str(corpus)]
+
+
 def test_every_command_has_short_help() -> None:
     assert CliRunner().invoke(app, ["replay", "-h"]).exit_code == 0
 
 
-def test_jobs_of_one_name_are_not_averaged_but_have_a_line_each(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A corpus of two runs of one rank, which have one name, and the trace of one."""
+    folder = tmp_path_factory.mktemp("two_runs")
     for batch in (2, 4):
         job = emulator.Job(ranks=1, layers=2, steps=1, hidden=256, batch=batch)
-        emulator.write(emulator.simulate(job), emulator.Profiler(memory=False), tmp_path / f"{batch}" / "job")
-        assert not ingest([tmp_path / f"{batch}" / "job"], tmp_path / "corpus", workers=1).failed
-    lines = shown(("estimate", "--corpus", str(tmp_path / "corpus"), "--set", "layers=3"), 200)
+        emulator.write(emulator.simulate(job), emulator.Profiler(memory=False), folder / f"{batch}" / "job")
+        result = ingest([folder / f"{batch}" / "job"], folder / "corpus", workers=1)
+        assert not result.failed
+    return folder / "corpus", min(trace_ids(folder / "corpus"))
+
+
+def test_jobs_of_one_name_are_not_averaged_but_have_a_line_each(two_runs: tuple[Path, str]) -> None:
+    lines = shown(("estimate", "--corpus", str(two_runs[0]), "--set", "layers=3"), 200)
     assert [line.count(" a step -> ") for line in lines[1:3]] == [1, 1]
     assert len({line.split(",")[0] for line in lines[1:3]}) == 2
     assert lines[3].startswith("next: lumos-df estimate --trace ID --set layers=3")

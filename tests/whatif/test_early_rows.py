@@ -101,12 +101,12 @@ def test_steps_that_waited_for_work_of_before_are_told_and_not_shown(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     assert changed["waits_unseen"].to_pylist() == [True, True, False]
-    draw_changed(changed, ["--set micro_batch=4"], recorded, None, full=False)
+    draw_changed(changed, ["--set micro_batch=4"], recorded, "", "", full=False)
     screen = capsys.readouterr().out
     last = changed["iteration_time_s"][2].as_py()
     assert f"-> {seconds(last)}" in screen
     assert "steps 1, 2 waited for GPU work that was issued before the recording" in screen
-    draw_changed(changed.slice(0, 2), ["--set micro_batch=4"], recorded, None, full=False)
+    draw_changed(changed.slice(0, 2), ["--set micro_batch=4"], recorded, "", "", full=False)
     assert f"-> {seconds(sum(changed['iteration_time_s'].to_pylist()[:2]) / 2)}" in capsys.readouterr().out
 
 

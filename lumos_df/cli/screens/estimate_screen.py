@@ -102,8 +102,17 @@ def seconds(amount: float) -> str:
     return format_ns(round(amount * 1e9))
 
 
-def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str | None, *, full: bool) -> None:
-    """Print what becomes of recorded jobs: rows as `whatif.estimate.estimate` returns them."""
+def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str, asked: str, *, full: bool) -> None:
+    """Print what becomes of recorded jobs.
+
+    Args:
+        rows: as `whatif.estimate.estimate` returns them.
+        changes: what was asked for.
+        corpus: of the jobs.
+        job: options that say which jobs; nothing for all.
+        asked: all other options, as a shell takes them.
+        full: whether to print every step of every rank.
+    """
     screen = console()
     say(screen, "with " + (" ".join(changes) if changes else "nothing changed: the recorded job, replayed"))
     jobs = _by_job(rows)
@@ -113,11 +122,10 @@ def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str | 
         if full or len(jobs) == 1:
             _draw_parts(screen, steps, _device(corpus, str(_first(steps, "trace_id")), changes), full=full)
     named = {str(_first(steps, "job")) for steps in jobs}
-    of_job = [f"--job {job}"] if job else []
     if len(jobs) > 1:
-        of_job = ["--trace ID"] if len(named) < len(jobs) else ["--job NAME"]
-    words = ["estimate", *of_job, *changes, *(["--format csv"] if len(jobs) == 1 else [])]
-    say_next(screen, " ".join(words) + where(corpus))
+        job = "--trace ID" if len(named) < len(jobs) else "--job NAME"
+    words = ["estimate", job, asked, *(["--format csv"] if len(jobs) == 1 else [])]
+    say_next(screen, " ".join(filter(None, words)) + where(corpus))
 
 
 def _by_job(rows: "pa.Table") -> "list[pa.Table]":

@@ -108,8 +108,8 @@ def draw(
             say_notes(screen, chosen["warnings"], full=full)
             continue
         helped |= _draw_step(screen, connection, chosen, corpus, full=full)
-    if replayed := [chosen["job"] for chosen in steps if chosen["mean_ns"]]:
-        behind = of_job(connection, replayed) + where(corpus)
+    if any(chosen["mean_ns"] for chosen in steps):
+        behind = of_job(corpus, trace_ids) + where(corpus)
         say_next(screen, f"advise{behind}", *([] if helped else [f"critical-path --gains{behind}"]))
 
 
@@ -146,7 +146,7 @@ def _draw_step(
         for asked in [(chosen["trace_id"], chosen["step"])]
     }
     helps = _helps(path, _waiting_frame(connection, path), gains, chosen)
-    _say_helps(screen, helps, total, of_job(connection, [chosen["job"]]) + where(corpus))
+    _say_helps(screen, helps, total, of_job(corpus, [chosen["trace_id"]]) + where(corpus))
     return any(gains.values())
 
 

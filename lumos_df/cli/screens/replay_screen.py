@@ -20,7 +20,7 @@ from lumos_df.cli.screens.terminal import (
     say_notes,
     where,
 )
-from lumos_df.corpus import catalog, limits
+from lumos_df.corpus import limits
 from lumos_df.schema import STEP_PARTS
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def draw(
         others = ", also of ranks waited for" if job["ranks"] > 1 else ""
         say(screen, f"{share:.0f}% of the path is host work as recorded{others}; {off}{kept}", before="  ")
         say_notes(screen, job["warnings"], full=full)
-    if replayed := [job["job"] for job in jobs if job["recorded_ns"]]:
-        behind = of_job(connection, replayed) + where(corpus)
+    if any(job["recorded_ns"] for job in jobs):
+        behind = of_job(corpus, trace_ids) + where(corpus)
         say_next(screen, f"critical-path{behind}", f"advise{behind}")
 
 
@@ -121,8 +121,7 @@ def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool
     say(screen, "with ", " ".join(changes))
     for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
         _draw_changed_job(screen, steps, full=full)
-    with catalog.connect(corpus) as connection:
-        say_next(screen, f"advise{of_job(connection, rows.column('job').to_pylist())}{where(corpus)}")
+    say_next(screen, f"advise{of_job(corpus, rows.column('trace_id').to_pylist())}{where(corpus)}")
 
 
 def _draw_changed_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.console import Console
 
-from lumos_df.cli.screens.terminal import console, say, say_next, where
+from lumos_df.cli.screens.terminal import console, of_job, say, say_next, where
 from lumos_df.corpus import profiler_overhead
 from lumos_df.graph.job import groups
 
@@ -25,7 +25,7 @@ def draw(rows: pa.Table, corpus: Path, *, full: bool) -> None:
         for note in profiler_overhead.told(corpus, together[trace_id]):
             say(screen, note, before="  note: ")
     if not full:
-        say_next(screen, f"describe --full{where(corpus)}")
+        say_next(screen, f"describe --full{of_job(corpus, (trace_id for _, trace_id in jobs))}{where(corpus)}")
 
 
 def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) -> None:

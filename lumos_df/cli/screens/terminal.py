@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from rich.cells import cell_len
@@ -125,14 +126,22 @@ def where(corpus: object) -> str:
     return "" if corpus == DEFAULT_CORPUS else f" --corpus {as_named(str(corpus))}"
 
 
-def of_job(connection: "duckdb.DuckDBPyConnection", jobs: Iterable[str]) -> str:
-    """Return what a command needs behind it to mean the job that a screen is about.
+def of_job(corpus: Path, trace_ids: Iterable[str]) -> str:
+    """Return what a command needs behind it to mean the job that a screen is about, some of whose traces are given.
 
-    Nothing where the corpus has no other, or the screen is about several.
+    Nothing where the corpus has no other, or the screen is about several; its trace, where others have its name.
     """
-    name, *others = {*jobs}
-    ((several,),) = connection.execute("SELECT count(DISTINCT job) > 1 FROM traces").fetchall()
-    return f" --job {shlex.quote(name)}" if several and not others else ""
+    from lumos_df.graph.job import jobs  # noqa: PLC0415 - slow to import
+
+    every, shown = jobs(corpus, needed=False), {*trace_ids}
+    mine = [job for job in every if not shown.isdisjoint(job.trace_ids)]
+    names = {job.name for job in mine}
+    if len(names) != 1 or len(mine) == len(every):
+        return ""
+    (name,) = names
+    if len(mine) == sum(job.name == name for job in every):
+        return f" --job {shlex.quote(name)}"
+    return f" --trace {mine[0].trace_ids[0]}" if len(mine) == 1 else ""
 
 
 def change_ns(ns: float) -> str:
