@@ -12,7 +12,7 @@ from lumos_df.model.hardware import GENERATIONS
 from lumos_df.model.library import read_document
 from lumos_df.model.records import REAL, Column, record, row_type
 from lumos_df.schema.dtypes import PRECISIONS
-from lumos_df.schema.plan_words import ATTENTION_KERNELS
+from lumos_df.schema.plan_words import ATTENTION_KERNELS, BEST_ATTENTION, FLASH2
 
 SOFTWARE_COLUMNS: Final = (
     Column("launch_s", "host time of one operator of the forward pass, launch included, in seconds", REAL),
@@ -148,6 +148,9 @@ SOFTWARE_COLUMNS: Final = (
 """What a kernel knows of a software."""
 
 _WORDS: Final = ("attention", "generations", "precisions", "most_gpus", "longest_seq")
+
+_REPLACED: Final = "flash2"
+"""What files said before they named the kernel."""
 
 SOFTWARE_ROW: Final = row_type(SOFTWARE_COLUMNS)
 """Structured dtype of `Software.row()`."""
@@ -323,6 +326,12 @@ class Software:
         figure or says what cannot be.
         """
         name, figures = read_document(name_or_path, "software", SoftwareError)
+        if _REPLACED in figures:
+            raise SoftwareError(
+                f"software '{name}': {_REPLACED} has become attention, one of {', '.join(ATTENTION_KERNELS)}: write "
+                f'attention = "{ATTENTION_KERNELS[FLASH2 if figures[_REPLACED] else BEST_ATTENTION]}", and last_again '
+                "(0 to 1), which was 1"
+            )
         told = {key: tuple(value) if isinstance(value, list) else value for key, value in figures.items()}
         return make(cls, {"name": name, **told}, f"software '{name}'", SoftwareError)
 

@@ -1,6 +1,7 @@
 """Files: Hugging Face's config.json, our own, and those that are broken."""
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from lumos_df.base.errors import HardwareError, LumosError, ModelError, SoftwareError
 from lumos_df.model.hardware import Hardware
-from lumos_df.model.library import names, read_document
+from lumos_df.model.library import data_folder, names, read_document
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 
@@ -461,6 +462,22 @@ def test_a_broken_model_file_is_one_line(tmp_path: Path, text: str, complaint: s
         Model.read(file)
     assert complaint in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("said", "kernel"), [("true", "flash2"), ("false", "best")])
+def test_a_software_file_from_before_its_kernel_had_a_name_is_told_what_to_write(
+    tmp_path: Path, said: str, kernel: str
+) -> None:
+    now = (data_folder() / "software" / "megatron.toml").read_text()
+    old = re.sub("(?m)^attention = .*$", f"flash2 = {said}", re.sub("(?m)^last_again = .*$", "", now))
+    (tmp_path / "mine.toml").write_text(old)
+    with pytest.raises(SoftwareError) as refused:
+        Software.read(tmp_path / "mine.toml")
+    (line,) = str(refused.value).splitlines()
+    assert f'write attention = "{kernel}", and last_again' in line
+    told = old.replace(f"flash2 = {said}", f'attention = "{kernel}"\nlast_again = 1')
+    (tmp_path / "mine.toml").write_text(told)
+    assert Software.read(tmp_path / "mine.toml").attention == kernel
 
 
 @pytest.mark.parametrize(
