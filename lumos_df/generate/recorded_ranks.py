@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lumos_df.base.errors import QueryError, nearest
+from lumos_df.graph.job import doubled
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,7 +35,7 @@ def recorded_ranks(
         step: number of the step; by default that of median duration.
         ranks: `all`, or numbers with commas between.
 
-    Raises `QueryError` for a job, step or rank that is not there.
+    Raises `QueryError` for a job, step or rank that is not there, and for a job of several runs.
     """
     traces = connection.execute(
         "SELECT trace_id, job, rank, coalesce(world_size, 0) FROM traces ORDER BY rank, trace_id"
@@ -45,9 +46,16 @@ def recorded_ranks(
         raise QueryError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
     if job is None and len(jobs) != 1:
         raise QueryError(f"{corpus}: holds {len(jobs)} jobs; name one with --job NAME; see: {see}")
-    chosen = [row for row in traces if job in {None, row[1]}] or [row for row in traces if row[0].startswith(str(job))]
+    named = [row for row in traces if job in {None, row[1]}]
+    chosen = named or [row for row in traces if row[0].startswith(str(job))]
     if not chosen:
         raise QueryError(f"{corpus}: no job or trace '{job}'{nearest(str(job), jobs)}; see: {see}")
+    several = doubled(corpus) if named else {}
+    if any(several.get(row[0]) for row in chosen):
+        name = chosen[0][1]
+        raise QueryError(
+            f"{corpus}: '{name}' is several runs of one rank; name one by its trace: --job TRACE; see: {see}"
+        )
     by_rank = {rank: trace_id for trace_id, _, rank, _ in reversed(chosen)}
     wanted = _parsed(ranks, sorted(by_rank), corpus)
     world = max(*(row[3] for row in chosen), max(by_rank) + 1)

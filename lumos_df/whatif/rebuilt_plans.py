@@ -35,6 +35,9 @@ _SCHEMA: Final = {
 def anchor_of(corpus: Path, job: str | None) -> RecordedJob:
     """Return the job that plans are rebuilt from. Raise `LumosError` where there is none, or more than one."""
     jobs = groups(corpus, name=job)
+    if len(jobs) > 1 and job is not None:
+        why = f"'{job}' is several runs of one rank, and plans are rebuilt from one"
+        raise QueryError(f"{corpus}: {why}; ingest each with a --job of its own")
     if len(jobs) > 1:
         raise QueryError(f"{corpus}: {len(jobs)} jobs to rebuild plans from; name one with --job NAME")
     return load(corpus, jobs[0], {})

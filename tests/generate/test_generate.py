@@ -9,6 +9,7 @@ import pytest
 
 from lumos_df import connect
 from lumos_df.base.errors import LumosError, QueryError
+from lumos_df.corpus.folder import trace_ids
 from lumos_df.generate.benchmark_folder import generate
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
@@ -249,6 +250,16 @@ def test_what_is_not_there_is_refused(tmp_path: Path, options: dict[str, Any], m
     corpus_of(tmp_path, STEP)
     with pytest.raises(LumosError, match=message):
         generate(tmp_path / "corpus", tmp_path / "benchmark", **options)
+
+
+def test_of_several_runs_of_a_rank_one_is_named_by_its_trace(tmp_path: Path) -> None:
+    corpus_of(tmp_path, STEP, "one/job/rank0.json")
+    corpus_of(tmp_path, [*STEP, *on_gpu(6, 82)], "two/job/rank0.json")
+    with pytest.raises(LumosError, match="'job' is several runs of one rank; name one by its trace: --job TRACE"):
+        generate(tmp_path / "corpus", tmp_path / "benchmark")
+    runs = sorted(trace_ids(tmp_path / "corpus"))
+    made = [generate(tmp_path / "corpus", tmp_path / run, job=run).share_pct for run in runs]
+    assert made[0] != made[1]
 
 
 def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:

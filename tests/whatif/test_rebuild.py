@@ -96,6 +96,10 @@ def test_of_several_jobs_one_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="2 jobs to rebuild plans from; name one with --job NAME"):
         anchor_of(corpus, None)
     assert anchor_of(corpus, "two").about.job == "two"
+    write(simulate(Job(ranks=1, layers=3)), Profiler(memory=False, stacks=False), tmp_path / "again" / "two")
+    ingested(corpus, tmp_path / "again" / "two")
+    with pytest.raises(QueryError, match="'two' is several runs of one rank"):
+        anchor_of(corpus, "two")
 
 
 def test_the_command_rebuilds_the_first_few(emulated: Path, lumos: Run, tmp_path: Path) -> None:
