@@ -327,14 +327,17 @@ def test_describe_goes_on_behind_a_job_in_which_nothing_ran(tmp_path: Path) -> N
     assert {"empty", "gpu_generated"} <= begun
 
 
-def test_describe_counts_one_layer_as_one(tmp_path: Path) -> None:
+def test_describe_counts_one_layer_as_one_and_names_no_world_that_is_unknown(tmp_path: Path) -> None:
     module = {"ph": "X", "pid": 1, "tid": 1, "cat": "python_function", "name": "nn.Module: Block_0", "ts": 1, "dur": 90}
     shapes = {"Input Dims": [[8, 16], [16, 16]], "Input type": ["float", "float"]}
     operator = {**module, "cat": "cpu_op", "name": "aten::mm", "ts": 5, "dur": 50, "args": shapes}
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "rank0.json").write_text(json.dumps({"traceEvents": [module, operator]}))
     assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
-    assert " 1 layer x 16" in shown(("describe", "--corpus", str(tmp_path / "corpus")), 100)[0]
+    line, *rest = shown(("describe", "--corpus", str(tmp_path / "corpus")), 100)
+    assert " 1 layer x 16" in line
+    assert line.endswith("   1 rank here")
+    assert any("world (the trace states no world size" in said for said in rest)
 
 
 def test_names_in_traces_cannot_steer_the_terminal(tmp_path: Path, lumos: Run) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.console import Console
 
+from lumos_df.base.units import format_count
 from lumos_df.cli.screens.terminal import console, of_job, say, say_next, where
 from lumos_df.corpus import profiler_overhead
 from lumos_df.graph.job import groups
@@ -53,7 +54,8 @@ def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) 
         parts.append(f"micro-batch {known['micro_batch']}" + (f" x {times}" if times != 1 else ""))
     parts += [str(known["dtype"])] if "dtype" in known else []
     degrees = " x ".join(f"{name}{known[name]}" for name in _DEGREES if known.get(name, 1) != 1)
-    world = f"world {known.get('world', ranks)}" + (f" = {degrees}" if degrees else "")
+    world = f"world {known['world']}" if "world" in known else f"{format_count(ranks, 'rank')} here"
+    world += f" = {degrees}" if degrees else ""
     say(screen, f"{', '.join(parts)}   {world}", before=f"{job}   ")
     reasons: dict[str, list[str]] = {}
     for name, reason in unknown.items():
