@@ -88,9 +88,13 @@ class StragglerSummary:
 
 @dataclass(frozen=True, slots=True)
 class AdviceSummary:
-    """One change to a job, as the view `advice` has it; times ns a step, `gain_pct` percent of it."""
+    """One change to a job, as the view `advice` has it; times ns a step, `gain_pct` percent of it.
+
+    `trace_id` is that of its first rank, which tells it from another run of its name.
+    """
 
     job: str
+    trace_id: str
     place: int
     what: str
     step_ns: int

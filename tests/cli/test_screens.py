@@ -389,6 +389,14 @@ def test_the_commands_after_one_run_of_several_of_a_name_are_about_that_run(
     assert "--trace" not in commands_of(shown((*words, "--corpus", str(corpus)), 160))[-1]
 
 
+def test_a_report_tells_what_to_change_in_each_run_of_a_name(two_runs: tuple[Path, str]) -> None:
+    lines = shown(("report", "--corpus", str(two_runs[0])), 100)
+    advice = lines[lines.index("what to change") + 1 :]
+    (end,) = [place for place, line in enumerate(advice) if "with intervals and commands" in line]
+    told = [re.findall(r"  job \((\w{16})\): ", line) for line in advice[:end]]
+    assert sorted(found for names in told for found in names) == sorted(trace_ids(two_runs[0]))
+
+
 def test_what_an_estimate_was_asked_for_is_in_the_command_after_it(two_runs: tuple[Path, str]) -> None:
     """Without what was told of the job and which run it is about it would be another estimate, or a refusal."""
     corpus, run = two_runs

@@ -1,5 +1,6 @@
 """The summary of a corpus, drawn for a terminal."""
 
+from collections import Counter
 from typing import Final, TextIO
 
 from rich.console import Console, JustifyMethod
@@ -89,15 +90,17 @@ def _draw_gpu(screen: Console, summary: CorpusSummary) -> None:
 
 
 def _draw_advice(screen: Console, summary: CorpusSummary, corpus: str) -> None:
-    """Print what to change: the first of each job, or the first few of the only one; or that nothing was found."""
+    """Print what to change: the first of each job or run, or the first few of the only one; or that there is none."""
     if not summary.advised:
         return
-    name_jobs = len(summary.jobs) > 1
     first = sorted((advice for advice in summary.advice if advice.place == 1), key=lambda advice: -advice.gain_pct)
+    runs = Counter(advice.job for advice in first)
+    name_jobs = len(summary.jobs) > 1 or len(first) > 1
     shown = first[:JOBS_SHOWN] if name_jobs else summary.advice[:ADVICE_SHOWN]
     screen.print("\nwhat to change", style="bold")
     for advice in shown:
-        job = f"{advice.job}: " if name_jobs else ""
+        which = f" ({advice.trace_id})" if runs[advice.job] > 1 else ""
+        job = f"{advice.job}{which}: " if name_jobs else ""
         share = f"({change_pct(-advice.gain_pct)})"
         lead = Text.assemble((f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
         what = with_words_cut(screen, plain(advice.what), lead)
