@@ -21,7 +21,7 @@ from lumos_df.whatif.answer.job_usage import MEMORY, RATES, JobOnMachine, JobUsa
 from lumos_df.whatif.answer.settled_steps import settled
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations.added_kernels import used_for
-from lumos_df.whatif.durations.kernel_times import PROVENANCE
+from lumos_df.whatif.durations.kernel_times import MODELLED, PROVENANCE
 from lumos_df.whatif.durations.operator_times import collectives
 
 _PARTS: Final = tuple(part.name for part in STEP_PARTS)
@@ -237,9 +237,14 @@ def _busy(replay: Replay, low: int, high: int) -> int:
 
 
 def _shares(changed: ChangedJob, new_rank: int, replay: Replay) -> list[float]:
-    """Return what part of a rank's operator time each provenance makes up, per cent."""
+    """Return what part of a rank's operator time each provenance makes up, per cent.
+
+    A call that waits for the GPU measures nothing: of the host counts what it works.
+    """
     graph, time = replay.graph, changed.times[new_rank]
     nodes = graph.order
     lasted = np.where(replay.start[nodes] != UNSET, replay.end[nodes] - replay.start[nodes], 0)
+    of_host = ~graph.rows.on_gpu[nodes] & (time.provenance[nodes] != MODELLED)
+    lasted = np.where(of_host, np.minimum(lasted, graph.own[nodes]), lasted)
     total = np.bincount(time.provenance[nodes], lasted, len(PROVENANCE))
     return [round(100 * float(part) / max(float(total.sum()), 1.0), 3) for part in total]
