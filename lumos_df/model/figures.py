@@ -52,6 +52,13 @@ def real(values: dict[str, Any], least: float, *names: str, above: bool = False)
             yield Complaint(name, f"= {value!r}: must be a number {bound}")
 
 
+def share(values: dict[str, Any], *names: str) -> Iterator[Complaint]:
+    """Complain of the named numbers that are more than 1, the whole."""
+    for name in names:
+        if type(values[name]) in {int, float} and values[name] > 1:
+            yield Complaint(name, f"= {values[name]!r}: must be at most 1")
+
+
 def flag(values: dict[str, Any], *names: str) -> Iterator[Complaint]:
     """Complain of the named values that are neither true nor false."""
     for name in names:

@@ -7,7 +7,7 @@ from typing import Final, Self
 import numpy as np
 
 from lumos_df.base.errors import SoftwareError
-from lumos_df.model.figures import flag, make, real, refuse, text, whole, word, words
+from lumos_df.model.figures import flag, make, real, refuse, share, text, whole, word, words
 from lumos_df.model.hardware import GENERATIONS
 from lumos_df.model.library import read_document
 from lumos_df.model.records import REAL, Column, record, row_type
@@ -148,6 +148,8 @@ SOFTWARE_COLUMNS: Final = (
 """What a kernel knows of a software."""
 
 _WORDS: Final = ("attention", "generations", "precisions", "most_gpus", "longest_seq")
+
+_SHARES: Final = ("network_share", "slow_node", "last_again", "tp_hidden", "tp_backward_hidden", "dp_hidden")
 
 _REPLACED: Final = "flash2"
 """What files said before they named the kernel."""
@@ -315,6 +317,7 @@ class Software:
                 *whole(values, 0, "most_gpus", "longest_seq"),
                 *real(values, 0, *(column.name for column in SOFTWARE_COLUMNS if column.kind is REAL)),
                 *real(values, 1, "run_ahead"),
+                *share(values, *_SHARES),
             ],
         )
 

@@ -480,6 +480,18 @@ def test_a_software_file_from_before_its_kernel_had_a_name_is_told_what_to_write
     assert Software.read(tmp_path / "mine.toml").attention == kernel
 
 
+@pytest.mark.parametrize("name", ["last_again", "tp_hidden", "network_share"])
+def test_a_share_of_more_than_the_whole_is_refused(tmp_path: Path, name: str) -> None:
+    now = (data_folder() / "software" / "megatron.toml").read_text()
+    for told in ("1", "1.5"):
+        (tmp_path / "mine.toml").write_text(re.sub(f"(?m)^{name} = .*$", f"{name} = {told}", now))
+        if told == "1":
+            Software.read(tmp_path / "mine.toml")
+            continue
+        with pytest.raises(SoftwareError, match=f"{name} = 1.5: must be at most 1$"):
+            Software.read(tmp_path / "mine.toml")
+
+
 @pytest.mark.parametrize(
     ("read", "error", "name", "complaint"),
     [
