@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -70,8 +70,9 @@ def _marked(corpus: Path, trace_id: str) -> float:
     """
     file = trace_folder(corpus, trace_id) / "operators.parquet"
     marks = pq.read_table(file, columns=["name", "dur"], filters=[("kind", "==", "annotation")])
-    steps = [dur for name, dur in zip(*marks.to_pydict().values(), strict=True) if STEP_MARK.match(name or "")]
-    return fmean(steps) if steps else 0.0
+    names = [name for name in pc.unique(marks["name"]).to_pylist() if name and STEP_MARK.match(name)]
+    steps = marks.filter(pc.is_in(marks["name"], value_set=pa.array(names, pa.string())))
+    return float(pc.mean(steps["dur"]).as_py() or 0.0)
 
 
 def _idle(corpus: Path, trace_id: str) -> float:
