@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from lumos_df.cli.app import app
 from lumos_df.cli.screens.replay_screen import say_doubts
-from lumos_df.cli.screens.terminal import change_of, say_headline, say_notes, with_words_cut
+from lumos_df.cli.screens.terminal import change_of, say_command, say_headline, say_notes, with_words_cut
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.folder import trace_ids
 from lumos_df.trace.ingest import ingest
@@ -452,6 +453,33 @@ def test_a_headline_breaks_between_its_parts() -> None:
     say_headline(screen, ("16.2 s a step", "bold"), ",  known", "")
     say_headline(screen, ("j" * 20, "bold"), " one two three four five six seven")
     assert printed(screen) == ["16.2 s a step,  known", "j" * 20, "  one two three four five six", "  seven"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        """sql "FROM advice_evidence WHERE job = 'gpu_generated' AND place = 2\"""",
+        f"estimate --job a --hardware {'/long' * 20}.toml",
+        f"estimate --job '{'a name ' * 12}' --set dp=8",
+    ],
+)
+def test_a_command_of_several_lines_is_the_same_to_a_shell(command: str) -> None:
+    screen = Console(width=40, record=True, file=io.StringIO())
+    say_command(screen, command, before="next: ", program="printf '%s,' ")
+    done = subprocess.run(
+        ["/bin/sh", "-c", screen.export_text().removeprefix("next: ")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split(",")[:-1] == shlex.split(command)
+
+
+def test_a_query_goes_on_behind_a_blank() -> None:
+    screen = Console(width=40, record=True, file=io.StringIO())
+    say_command(screen, """sql "FROM advice_evidence WHERE job = 'gpu' AND place = 2\"""")
+    assert printed(screen) == [
+        "lumos-df sql \\",
+        """  "FROM advice_evidence WHERE job = \\""",
+        """'gpu' AND place = 2\"""",
+    ]
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -55,9 +55,9 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     spared = (graph.own[works] // 2).sum() + np.round(np.maximum(graph.lag, 0) * lag / 2)[to_host].sum()
     yield Remedy(
         rule="larger_micro_batch",
-        what=f"the GPU waits for the host, which would spare {format_ns(round(spared / len(advised.steps_ns)))} a step "
-        "with twice the samples (the gain is for as many as now), and memory has room: "
-        f"{format_bytes(more[most])} beside {format_bytes(memory[most].reserved)}",
+        what="the GPU waits for the host: take twice the samples a micro-batch, for which it works once, not twice, "
+        f"{format_ns(round(spared / len(advised.steps_ns)))} a step less of its work for as many samples; "
+        f"memory has room, {format_bytes(more[most])} beside {format_bytes(memory[most].reserved)}",
         known=Known.REPLAYED,
         rests_on=f"{np.count_nonzero(own):,} rows of the host",
         apply=apply,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
 """Of a command: what stands in quotes is one."""
+_NOT_JOINED: Final = re.compile(r"""(?:"[^"]*"|[^\s"'])*'""")
+"""A word part of which stands in single quotes: a shell keeps an end of line there."""
 _NOTES: Final = 3
 """Kinds of warnings of a job that are shown."""
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
@@ -107,10 +109,12 @@ def say_command(screen: Console, command: str, before: str = "", program: str = 
         else:
             lines[-1] += mark
             lines.append(f"{' ' * cell_len(before)}  {word}")
-        # A path longer than the screen goes on at its edge, where a shell joins it.
-        while cell_len(lines[-1]) > room:
-            cut = max(screen.width - 1, 1)
-            lines[-1:] = [f"{lines[-1][:cut]}\\", lines[-1][cut:]]
+            start = cell_len(before) + 2
+            # A query longer than the screen goes on behind a blank, a path at the edge. A shell joins both.
+            while cell_len(lines[-1]) > room and not _NOT_JOINED.match(word):
+                edge = max(screen.width - 1, 1)
+                cut = lines[-1].rfind(" ", start, edge) + 1 or edge
+                lines[-1:], start = [f"{lines[-1][:cut]}\\", lines[-1][cut:]], 0
     for line in lines:
         screen.print(Text(line, "dim"), no_wrap=True, overflow="ignore", crop=False)
 
