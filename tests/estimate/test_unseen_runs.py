@@ -6,10 +6,11 @@ import pytest
 
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
-from tests.bench import unseen
+from tests.bench import unseen, unseen_memory
 from tests.conftest import ROOT
 
 SOURCES = unseen.sources()
+MEMORY = unseen_memory.sources()
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source["name"])
@@ -43,3 +44,34 @@ def test_a_figure_is_turned_into_seconds_of_a_step() -> None:
 def test_the_page_has_the_rows_of_now(name: str) -> None:
     source = next(source for source in SOURCES if source["name"].startswith(name))
     assert unseen.row(source)[0] in (ROOT / "docs" / "estimator.md").read_text("utf-8"), "python -m tests.bench.unseen"
+
+
+@pytest.mark.parametrize("source", MEMORY, ids=lambda source: source["name"])
+def test_every_run_with_memory_has_a_source_and_a_legal_plan(source: dict[str, Any]) -> None:
+    assert all(page.startswith("https://") for page in source["pages"])
+    Software.read(source["nearest"])
+    for jobs in source["jobs"]:
+        model, hardware = unseen.model_of(jobs), unseen.hardware_of(jobs)
+        runs = unseen_memory.runs_of(jobs)
+        assert min(runs.values()) > 0.0
+        for rest in runs:
+            Plan.parse(f"{jobs['plan']},{rest}").check(model, hardware)
+
+
+def test_memory_of_an_allocator_is_held_against_what_it_gives() -> None:
+    """A GPU's holds the context beside; a plan that did not fit is one more that is told wrongly where we say it fits."""
+    job = {"model": "llama-2-7b", "seq": 4096, "gpu": "h100-sxm", "plan": "tp=2,dp=4,batch=4"}
+    runs = {"memory": {"zero=1": 40}, "out_of_memory": ["sp"]}
+    whole, given = (
+        list(unseen_memory.tell({"whole_gpu": whole, "jobs": [{**job, **runs}]}, "megatron"))
+        for whole in (True, False)
+    )
+    assert whole[0].estimated_bytes - given[0].estimated_bytes == Software.read("megatron").reserve_bytes
+    assert whole[0].off == pytest.approx(whole[0].estimated_bytes / (40 * 2**30) - 1.0)
+    assert [(each.fits, each.wrong) for each in whole] == [(True, False), (True, True)]
+
+
+@pytest.mark.parametrize("source", MEMORY[1:], ids=lambda source: source["name"])
+def test_the_page_has_the_memory_of_now(source: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "estimator.md").read_text("utf-8")
+    assert unseen_memory.row(source)[0] in page, "python -m tests.bench.unseen_memory"
