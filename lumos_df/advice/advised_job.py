@@ -1,7 +1,9 @@
 """A job as the rules see it: its rows, graph and replay, and a copy of the graph's times that a rule changes."""
 
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -203,10 +205,24 @@ class AdvisedJob:
         file = trace_folder(self.corpus, self.ranks[rank].trace_id) / "operators.parquet"
         return pq.ParquetFile(file).read([*names])
 
+    def elements(self, rank: int) -> NDArray[np.int64]:
+        """Return how many elements the inputs of the rows of a rank have, NONE where no shapes were recorded [n]."""
+        code, words = coded(self.columns(rank, "input_dims")["input_dims"].dictionary_encode())
+        return np.array([*map(_elements, map(json.loads, words)), NONE], np.int64)[code]
+
     def phase(self, rank: int) -> NDArray[np.int8]:
         """Return the phase of the rows of a rank, as a place in `schema.PHASES`, NONE where there is none [n]."""
         code, words = coded(self.columns(rank, "phase")["phase"].dictionary_encode())
         return np.array([*map(PHASES.index, words), NONE], np.int8)[code]
+
+
+def _elements(dims: Any) -> int:
+    """Return how many elements the tensors of some shapes have, lists of them among these; a number has none."""
+    if not isinstance(dims, list):
+        return 0
+    if dims and all(isinstance(size, int) for size in dims):
+        return prod(dims)
+    return sum(map(_elements, dims))
 
 
 def _lengths(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.advice.host_collectives import host_collectives, meanwhile
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.graph import host, typical_values
+from lumos_df.graph.host_collectives import waited
 from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import PYTHON
@@ -96,8 +96,7 @@ def _long(work: HostWork, least: float) -> Silences:
     )
     edge = work.edge[column][of]
     loading = work.share(loader_rows(rows))[edge] * graph.edges.lag[edge]
-    collective = host_collectives(rows)
-    waiting = meanwhile(work, collective, rows.dur[collective])[edge]
+    waiting = waited(work)[edge]
     ns = dur - np.round(np.where(silent, loading + waiting, 0)).astype(np.int64)
     kept = (ns >= least) & (row >= 0) & (silent | (rows.kind[row] == PYTHON) & (loading + waiting < dur / 2))
     column = column[of[kept]]

@@ -48,6 +48,8 @@ class JobAdvice:
     """Mean of them in the replay, ns."""
     error_pct: float
     """Mean distance between replayed and recorded step, percent of the recorded one."""
+    host_alone: bool
+    """Whether no row of a GPU was recorded."""
     advice: tuple[Advice, ...]
     """What is worth it, what money buys last, each by its gain; then what is not."""
     limits: tuple[str, ...]
@@ -68,8 +70,13 @@ class JobAdvice:
 
     @property
     def without(self) -> bool:
-        """Whether only what money buys is worth it, or nothing, in steps that take time: their paths are stored."""
-        return all(advice.remedy.bought for advice in self.found) and self.step_ns > 0
+        """Whether most of the step is left when nobody pays for it, so that its path is stored and told.
+
+        That is where only what money buys is worth it, or nothing; and where no single change halves the work of hosts
+        without a GPU, since few rules know what that is about. Steps that take no time have no path.
+        """
+        free = [advice.gain_ns for advice in self.found if not advice.remedy.bought]
+        return (not free or (self.host_alone and 2 * max(free) < self.step_ns)) and self.step_ns > 0
 
     @property
     def said_first(self) -> tuple[str, ...]:
@@ -156,6 +163,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             steps=len(steps),
             step_ns=round(float(steps[of_job.counted].mean())),
             error_pct=error_pct,
+            host_alone=not gpu_rows,
             advice=tuple(found),
             limits=tuple(limits([recording])),
             warnings=tuple(dict.fromkeys(warnings)),

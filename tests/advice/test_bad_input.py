@@ -98,6 +98,20 @@ def test_where_nothing_can_be_advised_stands_what_the_step_is_made_of(tmp_path: 
     assert lines[at + 1].endswith("nothing recorded, before the end of the step (gloo:all_reduce ran 70.0 us of it)")
 
 
+@pytest.mark.parametrize("silent", [30, 900])
+def test_beside_little_advice_on_a_host_alone_stands_what_its_step_is_made_of(tmp_path: Path, silent: int) -> None:
+    events, last = [], 1000 - silent
+    for step, at in enumerate(range(0, 4000, 1000)):
+        events += [annotation(f"ProfilerStep#{step}", at, 999), row("aten::mm", "cpu_op", at + 1, last // 2 - 2)]
+        events.append(row("aten::relu", "cpu_op", at + last // 2 + silent, last // 2 - 2))
+    write(tmp_path / "job" / "rank0.json", events, distributedInfo={"rank": 0, "world_size": 1})
+    assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
+    screen = CliRunner().invoke(app, ["advise", "--corpus", str(tmp_path / "corpus")], env={"COLUMNS": "100"}).stdout
+    assert "nothing recorded for" in screen
+    # Nine tenths of the step in one advice say what it is about.
+    assert ("its critical path is made of:" in screen) == (silent == 30)
+
+
 def test_one_long_name_takes_the_room_of_one(tmp_path: Path) -> None:
     functions = [row(f"model.py({number}): f", "python_function", 10 * number, 5) for number in range(3000)]
     kernel = "void cutlass::gemm<" + "float, " * 3000

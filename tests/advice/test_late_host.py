@@ -56,8 +56,40 @@ def test_a_rank_with_more_work_is_told_so(tmp_path: Path) -> None:
     assert first.gain_ns == pytest.approx(3_000_000, rel=0.05)
 
 
+def test_a_rank_with_more_samples_is_told_by_how_much(tmp_path: Path) -> None:
+    for rank, (samples, waits) in enumerate([(20, 300), (26, 0)]):
+        events, at = [], 0
+        for step in range(STEPS):
+            begin = at
+            sizes = [[samples, 64], [64, 64]]
+            for _ in range(5):
+                events.append(op("aten::mm", at + 5, 10 * samples, Input_Dims=sizes))
+                at += 10 * samples + 10
+            events += [annotation("gloo:all_reduce", at, waits + 95, tid=2), op("aten::add_", at + waits + 100, 100)]
+            at += waits + 210
+            events.append(annotation(f"ProfilerStep#{step}", begin, at - begin))
+        write(tmp_path / "traces" / f"rank{rank}.json", events, distributedInfo=_distributed(rank))
+    first = advice_on(tmp_path).first
+    assert first.remedy.rule == "late_host"
+    larger = (26 * 64 + 64 * 64) / (20 * 64 + 64 * 64) - 1
+    assert first.remedy.what.endswith(
+        f": tensors {larger:.0%} larger than those of others: even out samples, or tokens"
+    )
+    assert first.gain_ns == pytest.approx(300_000, rel=0.05)
+
+
 def test_a_wait_for_another_rank_is_no_silence(tmp_path: Path) -> None:
     write(tmp_path / "traces" / "rank0.json", _rank(3000, 0, 0), distributedInfo=_distributed(0))
+    assert not advice_on(tmp_path).of_rule("host_silence")
+
+
+def test_a_wait_for_a_collective_in_a_queue_is_no_silence(tmp_path: Path) -> None:
+    """Its row begins only when a thread of gloo takes it; whoever goes on after it has waited all the while."""
+    events = []
+    for step, at in enumerate(range(0, 4260 * STEPS, 4260)):
+        events += [op("aten::mm", at + 1, 900), annotation("gloo:all_reduce", at + 4000, 90, tid=2)]
+        events += [op("aten::add_", at + 4100, 145), annotation(f"ProfilerStep#{step}", at, 4250)]
+    write(tmp_path / "traces" / "rank0.json", events, distributedInfo=_distributed(0))
     assert not advice_on(tmp_path).of_rule("host_silence")
 
 

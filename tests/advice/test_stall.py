@@ -9,9 +9,9 @@ import pytest
 from lumos_df.advice.job_advice import advise
 from lumos_df.advice.remedy import Known
 from lumos_df.trace.ingest import ingest
-from tests.advice.emulated import Advised, advised, advised_on_rocm, true_gain_ns
+from tests.advice.emulated import Advised, advice_on, advised, advised_on_rocm, true_gain_ns
 from tests.emulator import Job
-from tests.trace.literal import kernel, launch, op, write
+from tests.trace.literal import Event, annotation, kernel, launch, op, write
 
 SAMPLE = Path(__file__).parents[2] / "data" / "traces" / "cpu_ddp"
 HEALTHY = Job(ranks=2, steps=3, batch=8)
@@ -64,6 +64,45 @@ def test_code_that_many_kernels_load_in_the_only_step_is_one_advice(tmp_path: Pa
     assert first.remedy.rests_on == "5 stalls on 1 rank"
     assert first.gain_ns == pytest.approx(15_000_000, rel=0.01)
     assert [advice.remedy.rule for advice in found.found].count("stall") == 1
+
+
+def of_gloo(*, sleeps: int = 0, waits: int = 0) -> list[Event]:
+    """Return five steps of a rank that in the third sleeps before its product, or waits in its collective, us."""
+    events, at = [], 0
+    for step in range(5):
+        begin = at
+        at += 10 + (sleeps if step == 2 else 0)
+        events.append(op("aten::mm", at, 900))
+        wait = 100 + (waits if step == 2 else 0)
+        events += [annotation("gloo:all_reduce", at + 905, wait, tid=2), op("aten::add_", at + 910 + wait, 80)]
+        at += 1000 + wait
+        events.append(annotation(f"ProfilerStep#{step}", begin, at - begin))
+    return events
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_that_waits_for_one_that_slept_is_not_blamed(tmp_path: Path, ranks: int) -> None:
+    for rank, events in enumerate([of_gloo(waits=3000), of_gloo(sleeps=3000)][:ranks]):
+        of_job = {"backend": "gloo", "rank": rank, "world_size": 2}
+        write(tmp_path / "traces" / f"rank{rank}.json", events, distributedInfo=of_job)
+    (stall,) = advice_on(tmp_path).of_rule("stall")
+    if ranks == 1:
+        assert stall.remedy.what.startswith("a wait for collectives of the host, before aten::add_, in 1 of 5 steps, ")
+        assert stall.remedy.what.endswith(": another rank came late, or the network was busy")
+    else:
+        assert stall.remedy.what.startswith("a silence before aten::mm, in 1 of 5 steps on rank 1, takes 3.00 ms")
+        assert ", and others wait for it: look for checkpoints" in stall.remedy.what
+    assert stall.gain_ns == pytest.approx(3_000_000 / 5, rel=0.01)
+
+
+@pytest.mark.parametrize(("step", "cause"), [(0, "warm up first; "), (2, "look for compilation, ")])
+def test_what_stalls_later_is_no_warming_up(tmp_path: Path, step: int, cause: str) -> None:
+    events = []
+    for place, at in enumerate(range(0, 50_000, 10_000)):
+        took = 9000 if place == step else 1000
+        events += [annotation(f"ProfilerStep#{place}", at, took + 20), op("aten::mm", at + 10, took)]
+    write(tmp_path / "traces" / "rank0.json", events)
+    assert f" longer than ever else: {cause}" in advice_on(tmp_path).first.remedy.what
 
 
 @pytest.mark.parametrize("regular", [HEALTHY, replace(HEALTHY, silence_ns=20_000_000)])

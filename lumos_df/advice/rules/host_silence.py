@@ -39,9 +39,9 @@ def _remedy(
 ) -> Remedy:
     nothing, name = kind
     look = (
-        "record Python stacks, look for a lock, garbage collection, logging, files"
+        "Python code, a lock, garbage collection, logging, files? record Python stacks"
         if advised.words.torch
-        else "record the host's call stacks, look for a lock, files, other programs"
+        else "the program's code, a lock, files, other programs? record the host's call stacks"
     )
     held, place = np.unique(edge, return_inverse=True)
     less = np.bincount(place.reshape(-1), ns).astype(np.int64)

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.host_collectives import host_collectives, meanwhile
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.rules.late_rank import Excess, cause, excess_of, listed
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
+from lumos_df.graph.host_collectives import host_collectives, meanwhile
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.same_rows import ordinals
 

@@ -125,12 +125,44 @@ def cause(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> tuple
         for what, ns in _host_time(advised, excess, place).items():
             spent[what] = spent.get(what, 0) + ns
     largest = max(spent, key=lambda what: spent[what], default=(False, ""))
+    larger = _larger(advised, late, excess)
+    if larger:
+        return False, f"tensors {larger:.0%} larger than those of others: even out samples, or tokens"
     # Most of it, else no single row is the cause.
     if largest in spent and 2 * spent[largest] > sum(sums.values()):
         silent, name = largest
         nothing = f"nothing recorded{'' if name.startswith('in ') else ','} {name}"
         return silent, nothing if silent else f"longer {name}"
     return False, max(sums, key=lambda cause: sums[cause])
+
+
+def _larger(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> float:
+    """Return by how much tensors of late ranks are larger than those of the same operators elsewhere.
+
+    Where that makes most of the excess; else 0, as where no shapes were recorded.
+    """
+    graph, ranks = advised.event_graph, advised.ranks
+    same, _ = same_rows(ranks, of_stages=len(np.unique(pipelines(advised))) < len(ranks))
+    rank = np.repeat(np.arange(len(ranks)), np.diff(graph.base))
+    elements = np.concatenate([advised.elements(place) for place in range(len(ranks))])
+    shaped = elements != NONE
+    around = [
+        np.where(mine, np.arange(len(rows)), rows.nearest(mine, np.arange(len(rows), dtype=np.int32)))
+        for mine, rows in zip(np.split(shaped, graph.base[1:-1]), ranks, strict=True)
+    ]
+    operator = np.concatenate(
+        [np.where(at >= 0, at + base, NONE) for at, base in zip(around, graph.base[:-1].tolist(), strict=True)]
+    )
+    spent = np.bincount(graph.dst, excess.lag, len(same)) + excess.own
+    whole = spent.sum() + excess.floor[graph.base[late]].sum()
+    row = np.flatnonzero((spent > 0) & (operator >= 0))
+    at = operator[row]
+    other = shaped & ~np.isin(rank, late)
+    usually = usual(same[other], elements[other], same[at])
+    more = (usually > 0) & (elements[at] > usually)
+    if 2 * spent[row[more]].sum() <= whole:
+        return 0.0
+    return float(np.average(elements[at][more] / usually[more], weights=spent[row[more]])) - 1
 
 
 def _host_time(advised: AdvisedJob, excess: Excess, place: int) -> dict[tuple[bool, str], float]:

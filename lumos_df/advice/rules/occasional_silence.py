@@ -85,7 +85,7 @@ def _remedy(  # each says one thing of the silences
     if not nothing:
         what = f"{format_ns(round(less.sum() / len(over)))} a step in {where}, which runs no operator"
     of = f"in {np.count_nonzero(over)} of {len(over)} steps{' of all ranks' if len(advised.graphs) > 1 else ''}"
-    look = "look for garbage collection, checkpoints, logging"
+    look = "look for garbage collection, checkpoints, logging, other programs"
     return Remedy(
         rule="occasional_silence",
         what=f"{what}, {of}: {look}{'; let all ranks do it in the same step' if in_turn else ''}",

@@ -40,3 +40,23 @@ def meanwhile(host: HostWork, row: NDArray[np.int64], first_ns: NDArray[np.int64
     inside = np.minimum(np.round(over - since).astype(np.int64), lag)
     part[host.edge] = np.where(graph.edges.kind[host.edge] == THREAD, inside, 0)
     return part
+
+
+def waited(host: HostWork) -> NDArray[np.int64]:
+    """Return how much of each edge's lag its thread waits for collectives of the host, ns [edges of the trace].
+
+    A thread that goes on after a collective has waited for it since it fell silent, also while nobody ran it yet,
+    since it was in a queue.
+    """
+    rows, lag = host.graph.rows, host.graph.edges.lag
+    collective = host_collectives(rows)
+    waits = meanwhile(host, collective, rows.dur[collective])
+    if not len(collective):
+        return waits
+    ends = np.sort(rows.end[collective])
+    last = np.searchsorted(ends, host.at[3], side="right") - 1
+    until = np.where(last >= 0, ends[last], host.at[0]) - host.at[0]
+    edge = host.edge[host.graph.edges.kind[host.edge] == THREAD]
+    until = until[host.graph.edges.kind[host.edge] == THREAD]
+    waits[edge] = np.clip(until, waits[edge], lag[edge])
+    return waits
