@@ -221,10 +221,13 @@ def test_a_kernel_loaded_from_disk_needs_no_numba_and_is_called_by_one_compiled_
     ask = "import sys, some_kernels; print(some_kernels.halves(3).tolist(), 'numba' in sys.modules)"
     assert run(copy, ask, **named) == "[0.5, 0.5, 0.5] True"  # compiled
     assert run(copy, ask, **named) == "[0.5, 0.5, 0.5] False"  # loaded
-    both = "import some_kernels; print(some_kernels.halves(3).tolist(), some_kernels.total(6))"
+    both = (
+        "import some_kernels; print(some_kernels.halves(3).tolist(), some_kernels.total(6))\n"
+        "try: some_kernels.total(-1)\nexcept ValueError as error: print(error)"
+    )
     for _ in ("compiled", "loaded"):
-        assert run(copy, both, **named) == "[0.5, 0.5, 0.5] 5.0"
-    # An error of the kernel is told as such, from the disk as well.
+        assert run(copy, both, **named) == "[0.5, 0.5, 0.5] 5.0\nnegative dimensions not allowed"
+    # An error of the kernel is told as such, from the disk as well; above that of one that is part of it.
     fails = "import some_kernels\ntry: some_kernels.halves(-1)\nexcept ValueError as error: print(error)"
     assert run(copy, fails, **named) == "negative dimensions not allowed"
     # What it returned outlives it, and is freed after it.

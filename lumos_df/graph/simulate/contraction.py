@@ -99,9 +99,13 @@ def contract(order, pointer, edge, dst, binds, lag, own, floor, kept, moment, si
         _hand_on(moment[k], 2 * n + sink[k], none, 0, moment[k] // 2, new)
     count = counts[2]
     floors = np.full((count + sinks, graphs), UNSET, np.int64)
-    floors[:nodes] = new_floor
+    # By loops: to assign a block takes numba seconds to compile.
+    for node in range(nodes):
+        for g in range(graphs):
+            floors[node, g] = new_floor[node, g]
     for k in range(sinks):
-        floors[count + k] = known[2 * n + k]
+        for g in range(graphs):
+            floors[count + k, g] = known[2 * n + k, g]
         _end_edges(2 * n + k, count + k, new)
         _place(count + k, NONE, new)
     edges = counts[0]

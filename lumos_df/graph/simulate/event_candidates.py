@@ -50,6 +50,15 @@ def fitting(pair, src, dst, order, bounds, ts, end, resolution):
 
 
 @kernel
+def _longer(array):
+    """Return an array with room for twice as much: `numpy.append` takes numba longer to compile."""
+    longer = np.empty(2 * len(array), array.dtype)
+    for k in range(len(array)):
+        longer[k] = array[k]
+    return longer
+
+
+@kernel
 def candidates(src, dst, order, bounds, previous, following, ts, end, resolution, reaction):
     """Return the pairs that fit all waits of a group, each with the waits that it may explain.
 
@@ -102,8 +111,7 @@ def candidates(src, dst, order, bounds, previous, following, ts, end, resolution
                     if known[number] % 2 == 0:
                         continue
                     if size == len(wait):
-                        wait, pair = np.append(wait, wait), np.append(pair, pair)
-                        slack, usual = np.append(slack, slack), np.append(usual, usual)
+                        wait, pair, slack, usual = _longer(wait), _longer(pair), _longer(slack), _longer(usual)
                     wait[size], pair[size], usual[size] = w, number, a == beside
                     slack[size] = start - end[src[a, w]]
                     size += 1

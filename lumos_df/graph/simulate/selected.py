@@ -78,7 +78,9 @@ def work(order, at, place, ts, end, selector, inner, outer):
         worked: int64 [w] ns in which at least one of its rows ran, the s stretches together.
     """
     columns, chosen, worked = [np.int64(0)], [np.int32(0)], [np.int64(0)]
-    selectors = selector.max() + 1 if len(selector) else 0
+    selectors = 0
+    for row in range(len(selector)):
+        selectors = max(selectors, selector[row] + 1)
     total = np.zeros(selectors, np.int64)
     until = np.empty(selectors, np.int64)
     stretch = np.full(selectors, NONE, np.int64)
