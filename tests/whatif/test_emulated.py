@@ -18,8 +18,10 @@ from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from lumos_df.whatif.rewrite.blocks import blocks
+from tests.bench.paper import record
 from tests.conftest import Run, full_disk
 from tests.emulator import Job
+from tests.emulator.megatron import Megatron
 from tests.whatif.conftest import emulate, ingested
 
 _PARTS = ("exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "other_ns")
@@ -100,6 +102,18 @@ def test_more_micro_batches_are_more_of_the_same_and_one_reduction(emulated: Pat
         assert 1.5 < other["gpu_busy_ns"] / row["gpu_busy_ns"] < 2.01
         reduced = [each["overlapped_ns"] + each["exposed_communication_ns"] for each in (row, other)]
         assert reduced[1] < 1.3 * reduced[0]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_the_last_micro_batch_that_is_left_reduces_and_the_first_clears(tmp_path: Path, batch: int) -> None:
+    job = Megatron(dp=2, layers=3, hidden=1024, ffn=4096, heads=8, micro_batches=4)
+    row, ran = (
+        answers(record(each, tmp_path / str(each.micro_batches)), *texts)[0]
+        for each, texts in ((job, (f"batch={batch}",)), (replace(job, micro_batches=batch), ()))
+    )
+    for part in ("step_ns", "gpu_busy_ns", "exposed_communication_ns", "overlapped_ns"):
+        assert abs(row[part] - ran[part]) < 0.02 * ran["step_ns"], part
+    assert row["low_s"] < ran["iteration_time_s"] < row["high_s"]
 
 
 def test_a_job_changes_alike_however_many_steps_it_ran_before(emulated: Path, tmp_path: Path) -> None:

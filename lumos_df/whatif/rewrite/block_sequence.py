@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.schema.codes import NONE
-from lumos_df.whatif.rewrite.blocks import BACKWARD_PASS, OUTSIDE, Blocks
+from lumos_df.whatif.rewrite.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, Blocks
 
 
 def program(blocks: Blocks, layers: tuple[int, int], batch: tuple[int, int]) -> NDArray[np.int64]:
@@ -91,9 +91,22 @@ def _batches(blocks: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[n
             continue
         inside = np.flatnonzero(batch >= 0)
         parts.append(in_step[: inside[0]])
-        parts.extend(in_step[batch == wanted] for wanted in known[taken(len(known), new)].tolist())
+        each = [in_step[batch == number] for number in known.tolist()]
+        parts.extend([each[number] for number in taken(len(each), new).tolist()] if new > 1 else _only(blocks, each))
         parts.append(in_step[inside[0] :][batch[inside[0] :] == NONE])
     return np.concatenate(parts) if parts else sequence
+
+
+def _only(blocks: Blocks, each: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """Return what a step of one micro-batch has of several: the first one up to its last layer, the last one on.
+
+    What is done once a step comes before the first forward pass (gradients cleared) and in the last backward one
+    (gradients reduced).
+    """
+    ends = [np.flatnonzero(blocks.kind[batch] == FORWARD_PASS)[-1:] + 1 for batch in (each[0], each[-1])]
+    if not all(map(len, ends)):
+        return each[:1]
+    return [each[0][: ends[0][0]], each[-1][ends[1][0] :]]
 
 
 def _batch_of(blocks: Blocks, in_step: NDArray[np.int64]) -> NDArray[np.int32]:
