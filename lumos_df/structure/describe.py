@@ -20,7 +20,7 @@ from lumos_df.schema import EVIDENCE, PHASES
 from lumos_df.schema.codes import BY_ANNOTATION, NONE
 from lumos_df.structure import annotations, dimensions, experts, labelled_rows, model_facts, parallelism, shapes, tables
 from lumos_df.structure.experts import Routing
-from lumos_df.structure.facts import DEGREES, DIMENSIONS, EXPERTS, SETTING_OF, WINDOWS, Fact, unknown
+from lumos_df.structure.facts import CONTEXT, DEGREES, DIMENSIONS, EXPERTS, SETTING_OF, WINDOWS, Fact, unknown
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure, understand
 
@@ -51,7 +51,8 @@ class Description:
     """By rank; those of which the corpus has a trace."""
     facts: dict[str, Fact]
     """`model`, `dtype`, `facts.DIMENSIONS`, `facts.EXPERTS` of a model with experts, `facts.TABLES` of a
-    recommender, `facts.WINDOWS` where attention runs over windows, `world`, `facts.DEGREES`."""
+    recommender, `facts.WINDOWS` where attention runs over windows, `world`, `facts.DEGREES`, `facts.CONTEXT` where
+    ranks share a sequence."""
     routing: Routing | None = None
     """How tokens go to experts; None where no router ran."""
 
@@ -181,12 +182,12 @@ def of_traces(traces: list[Trace], overrides: Mapping[str, int]) -> Description:
 def _check_given(traces: list[Trace], facts: Mapping[str, Fact]) -> None:
     """Raise `QueryError` where what the user says contradicts itself, or the ranks that there are."""
     job, world = traces[0].rows.job, facts["world"]
-    degrees = {name: facts[name] for name in ("tp", "dp", "pp") if facts[name].number is not None}
+    degrees = {name: facts[name] for name in ("tp", CONTEXT, "dp", "pp") if _known(facts, name)}
     last = max(trace.rows.rank for trace in traces)
     if _given(world) and last >= (world.number or 1):
         raise QueryError(f"{job}: {_told('world', world)}, but there is a trace of rank {last}")
     if world.number is not None and any(map(_given, (world, *degrees.values()))):
-        product, whole = prod(degree.number or 1 for degree in degrees.values()), len(degrees) == 3
+        product, whole = prod(degree.number or 1 for degree in degrees.values()), {"tp", "dp", "pp"} <= degrees.keys()
         if world.number % product or (whole and world.number != product):
             said = " x ".join(_told(name, degree) for name, degree in degrees.items())
             raise QueryError(
@@ -212,6 +213,10 @@ def _check_layers(job: str, structures: list[Structure], facts: Mapping[str, Fac
     if _given(layers) and facts["pp"].number == 1 and 0 not in found and layers.number not in found:
         shown = " or ".join(map(str, sorted(found)))
         raise QueryError(f"{job}: {_told('layers', layers)}, but the trace shows {shown}, and no block comes so often")
+
+
+def _known(facts: Mapping[str, Fact], name: str) -> bool:
+    return name in facts and facts[name].number is not None
 
 
 def _given(fact: Fact) -> bool:
@@ -254,7 +259,9 @@ def _of_rank(
         "vocabulary": local.vocabulary,
     }
     for name, what in _SHARED.items():
-        values[name] = dimensions.times(values[name], plan["tp"], what)
+        values[name] = dimensions.times(values[name], "tp", plan["tp"], what)
+    if CONTEXT in plan:
+        values["sequence"] = dimensions.times(values["sequence"], CONTEXT, plan[CONTEXT], "tokens")
     values |= experts.facts(local.routing) | tables.facts(trace, structure)
     values |= {} if local.windows is None else {WINDOWS: local.windows}
     values |= {name: _overridden(value) for name, value in overrides.items() if name in (*values, *EXPERTS)}

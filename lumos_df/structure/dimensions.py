@@ -376,16 +376,16 @@ def _vocabulary(operations: list[Operation], products: list[Operation], hidden: 
     return unknown("no operator looks tokens up in a table of the hidden size, and none leads to a vocabulary")
 
 
-def times(share: Fact, degree: Fact, what: str) -> Fact:
-    """Return the model's size from a rank's share of it."""
+def times(share: Fact, name: str, degree: Fact, what: str) -> Fact:
+    """Return the model's size from a rank's share of it, of so many ranks as the degree of that name says."""
     if share.number is None:
         return share
     if degree.number is None:
-        return unknown(f"{share.number} on a rank, and the tensor-parallel degree is unknown: {degree.reason}")
+        return unknown(f"{share.number} on a rank, and {name} is unknown: {degree.reason}")
     if degree.number == 1:
         return share
     return Fact(
         share.number * degree.number,
         share.evidence,
-        f"{share.reason}; {share.number} {what} on each of tp={degree.number} ranks",
+        f"{share.reason}; {share.number} {what} on each of {name}={degree.number} ranks",
     )

@@ -32,6 +32,8 @@ SETTING_OF: Final = {"seq": "sequence", "batch": "micro_batches", "vocab": "voca
 """Dimensions by what `estimate --set` calls them."""
 DEGREES: Final = ("tp", "dp", "pp", "ep")
 """Of the plan: tensor, data, pipeline and expert parallelism; data parallelism counts sharded replicas."""
+CONTEXT: Final = "cp"
+"""Of a plan whose ranks share each sequence, only said of one: how many do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 A group is told by its description where the framework gives one (Megatron's `TENSOR_MODEL_PARALLEL_GROUP`, a device
 mesh's `mesh_tp`), else by its collectives: an all-reduce of an activation inside the layers of a forward pass is tensor
 parallelism's, gradients reduced behind them are data parallelism's, sends and receives join pipeline stages, and an
-all-to-all inside layers experts.
+all-to-all inside layers experts. That ranks share a sequence, a description alone tells.
 """
 
 import re
@@ -23,7 +23,7 @@ from lumos_df.schema.plan_words import GROUPS
 from lumos_df.structure.compute_stream import issued
 from lumos_df.structure.dimensions import Local
 from lumos_df.structure.experts import Routing
-from lumos_df.structure.facts import DEGREES, Fact, unknown
+from lumos_df.structure.facts import CONTEXT, DEGREES, Fact, unknown
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
@@ -32,7 +32,8 @@ _DESCRIBED: Final = {
     "tp": re.compile(r"(?i)^(?:mesh_)?tp$|^tensor_(?:model_)?parallel"),
     "pp": re.compile(r"(?i)^(?:mesh_)?pp$|^pipeline_(?:model_)?parallel"),
     "ep": re.compile(r"(?i)^(?:mesh_)?ep$|^expert_(?:model_)?parallel"),
-    "dp": re.compile(r"(?i)^(?:mesh_)?(?:dp|fsdp|ddp)$|^data_parallel_group$"),
+    "dp": re.compile(r"(?i)^(?:mesh_)?(?:dp|fsdp|ddp)$|^data_parallel_group(?:_with_cp)?$"),
+    CONTEXT: re.compile(r"(?i)^(?:mesh_)?cp$|^context_parallel"),
 }
 _TO_EXPERTS: Final = re.compile(r"(?i)(?<![a-z])(?:dispatch|combine)(?![a-z])")
 """What kernels and annotations call the way of tokens to experts, and back: `dispatch(F)`, `deep_ep::combine<...>`."""
@@ -78,6 +79,8 @@ def degrees(
 ) -> tuple[dict[str, Fact], str | None]:
     """Return the degrees of the plan, and the name of the group that joins the pipeline's stages.
 
+    That of context parallelism is among them where there is one.
+
     Args:
         trace: one rank.
         structure: what its operators belong to.
@@ -86,16 +89,19 @@ def degrees(
         given: degrees that hold whatever the trace says, and for what follows from them.
     """
     uses = _uses(trace, structure, shapes)
-    ran = {name: [use for use in uses if use.degree == name] for name in DEGREES}
+    ran = {name: [use for use in uses if use.degree == name] for name in (*DEGREES, CONTEXT)}
     facts = {name: _sized(name, ran[name], trace, structure) for name in DEGREES}
     if facts["tp"].value is None and ran["tp"]:
         facts["tp"] = _by_shape(shapes, facts["tp"])
     for name in DEGREES:
-        alone = [other for other in DEGREES if ran[other]] == [name]
+        alone = [other for other in ran if ran[other]] == [name]
         if facts[name].value is None and alone and world:
             facts[name] = Fact(world, "group", f"{ran[name][0].what}, and all {world} ranks run nothing else")
     if shapes.routing is not None and not (facts["ep"].number or 1) > 1:
         facts["ep"] = _by_experts(shapes.routing, facts["ep"])
+    if ran[CONTEXT]:
+        facts[CONTEXT] = _sized(CONTEXT, ran[CONTEXT], trace, structure)
+        facts["dp"] = _without_context(facts["dp"], trace, ran["dp"], ran[CONTEXT])
     facts |= given
     facts["dp"] = _data(facts, world, reduces=bool(ran["dp"]))
     pipeline = next((use.group for use in ran["pp"] if use.group is not None), None)
@@ -303,15 +309,28 @@ def _by_experts(routing: Routing, before: Fact) -> Fact:
     return Fact(experts // of_rank, "shape", f"{of_rank} of {experts} experts are on this rank")
 
 
+def _without_context(data: Fact, trace: Trace, reduces: list[_Use], shares: list[_Use]) -> Fact:
+    """Return the data-parallel degree, where the ranks that reduce gradients together also share their sequences."""
+    ranks, others = (
+        next((set(trace.group_ranks[use.group][1] or ()) for use in uses if use.group in trace.group_ranks), set())
+        for uses in (reduces, shares)
+    )
+    if data.number is None or not others or not others <= ranks:
+        return data
+    why = f"{data.reason}; {len(others)} of these {len(ranks)} share a sequence"
+    return Fact(data.number // len(others), data.evidence, why)
+
+
 def _data(facts: dict[str, Fact], world: int | None, *, reduces: bool) -> Fact:
     stated = facts["dp"]
     if stated.value is not None:
         return stated
-    tp, pp = facts["tp"].number, facts["pp"].number
-    if world and tp and pp:
-        if world % (tp * pp):
-            return unknown(f"{world} ranks are no multiple of tp={tp} x pp={pp}")
-        return Fact(world // (tp * pp), "group", f"{format_count(world, 'rank')} over tp={tp} x pp={pp}")
+    tp, pp, cp = facts["tp"].number, facts["pp"].number, facts[CONTEXT].number if CONTEXT in facts else 1
+    if world and tp and pp and cp:
+        others = f"tp={tp} x pp={pp}" + (f" x cp={cp}" if cp > 1 else "")
+        if world % (tp * pp * cp):
+            return unknown(f"{world} ranks are no multiple of {others}")
+        return Fact(world // (tp * pp * cp), "group", f"{format_count(world, 'rank')} over {others}")
     if not reduces and not world:
         return Fact(1, "group", "no collective ran, and the trace names no other rank") if tp == pp == 1 else stated
     return stated

@@ -310,6 +310,6 @@ def _sized_alike(anchor: RecordedJob, other: RecordedJob) -> bool:
 def _measured(other: RecordedJob, change: operator_times.PlannedChange) -> KernelWork:
     """Return what the same model's kernels took at another size, and what becomes of them."""
     about, sizes, batch = other.about.ranks[0], other.sizes, change.symbols.batch
-    known = axes.follow(about.trace, about.structure.phase, sizes.micro_batch, sizes.seq)
+    known = axes.follow(about.trace, about.structure.phase, sizes.micro_batch, sizes.rank_seq)
     symbols = Symbols(sizes, change.new, batch and (sizes.micro_batch or 1, batch[1]))
     return operator_times.work_of(other, change, 0, symbols, known, change.runs_on)

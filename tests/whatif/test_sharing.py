@@ -9,6 +9,7 @@ import pytest
 
 from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
+from lumos_df.structure.describe import describe
 from lumos_df.whatif.estimate import estimated
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
@@ -87,6 +88,7 @@ WIDE = Megatron(layers=2, hidden=2048, ffn=8192, heads=16, micro_batches=2, sequ
 
 
 @pytest.mark.parametrize(
+NARROW: dict[str, Any] = {"hidden": 1024, "ffn": 4096, "heads": 8}
     ("recorded", "texts", "wanted", "within"),
     [
         ({"tp": 2}, ("sp=on",), {"tp": 2, "sp": True}, 0.04),
@@ -98,6 +100,8 @@ WIDE = Megatron(layers=2, hidden=2048, ffn=8192, heads=16, micro_batches=2, sequ
 )
 def test_shared_tokens_take_what_they_take_when_they_run(
     tmp_path: Path, recorded: dict[str, Any], texts: tuple[str, ...], wanted: dict[str, Any], within: float
+        ({"dp": 2, "cp": 2}, ("dp=4",), {"dp": 4, "cp": 2}, 0.03),
+        ({**NARROW, "cp": 2}, ("seq=8192",), {**NARROW, "cp": 2, "sequence": 8192}, 0.03),
 ) -> None:
     row = answers(record(replace(WIDE, **recorded), tmp_path / "recorded"), *texts)[0]
     ran = answers(record(replace(WIDE, **wanted), tmp_path / "ran"))[0]
@@ -114,6 +118,14 @@ def test_shared_tokens_take_what_they_take_when_they_run(
     ("texts", "says"),
     [
         (["zero=4"], "write one of zero=0, zero=1, zero=2, zero=3"),
+def test_a_description_tells_that_ranks_share_a_sequence(tmp_path: Path) -> None:
+    corpus = record(replace(WIDE, micro_batches=1, cp=2, dp=2, **NARROW), tmp_path)
+    facts = {row["name"]: row["value"] for row in describe(corpus).to_pylist()}
+    assert (facts["cp"], facts["dp"], facts["world"], facts["sequence"]) == (2, 2, 4, 4096)
+    with pytest.raises(QueryError, match="cp cannot change from 2, because nothing tells how it exchanged keys"):
+        answers(corpus, "cp=4")
+
+
         (["zero=1", "dp=1"], "shares out nothing, because dp is 1"),
         (["sp=on"], "shares out nothing, because tp is 1"),
         (["sp=maybe"], "write one of sp=on, sp=off"),

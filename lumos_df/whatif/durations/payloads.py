@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from lumos_df.model.kernels.placement import members_per_domain
 from lumos_df.schema.collective_kinds import UNKNOWN
 from lumos_df.schema.dtypes import precision_of
-from lumos_df.schema.plan_words import DP, EP, PP, TP
+from lumos_df.schema.plan_words import CP, DP, EP, PP, TP
 from lumos_df.structure.experts import distinct
 from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.kernel_kind import operation_of
@@ -43,6 +43,7 @@ def payload_ratio(
     activation = tokens(change) * _ratio(new.hidden, old.hidden) * element
     ratio = np.ones(len(row))
     ratio[np.isin(degree, (TP, EP))] = activation
+    ratio[degree == CP] = activation * _ratio(old.tp, new.tp)
     ratio[degree == EP] *= _copies(anchor, change, rank, row[degree == EP])
     ratio[degree == PP] = activation * _parts(old) / _parts(new)
     grown = gradients(anchor, change, rank, row, degree)

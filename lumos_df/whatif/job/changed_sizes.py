@@ -124,6 +124,11 @@ def _shared_out(job: str, old: Sizes, new: Sizes, settings: Settings, *, shapes:
         new = replace(new, sp=settings.sp)
         if (new.tp or 1) == 1 and settings.sp:
             raise QueryError(f"{job}: sp=on shares out nothing, because tp is 1; give tp=N, too")
+    if new.cp != old.cp > 1:
+        raise QueryError(
+            f"{job}: cp cannot change from {old.cp}, because nothing tells how it exchanged keys and values; record it "
+            "with cp=1"
+        )
     if new.cp > 1:
         _check_context(job, new, shapes=shapes)
     return replace(new, sp=new.sp and (new.tp or 1) > 1)

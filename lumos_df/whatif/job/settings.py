@@ -12,7 +12,7 @@ from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT, SHARD_NO
 from lumos_df.structure import shapes, sharding, widths_inside
 from lumos_df.structure.describe import Description, parse_overrides, refuse_several, whole_number
 from lumos_df.structure.experts import Routing
-from lumos_df.structure.facts import WINDOWS
+from lumos_df.structure.facts import CONTEXT, WINDOWS
 
 FACT_OF: Final = {
     "layers": "layers",
@@ -87,7 +87,7 @@ class Sizes:
     routing: Routing | None = None
     """How tokens go to experts; None where no router ran."""
     cp: int = 1
-    """Ranks that share the sequence; no trace tells of them, so it is 1 of a recorded job."""
+    """Ranks that share the sequence; 1 where no group of them is described."""
     zero: int | None = SHARD_NOTHING
     """What data-parallel ranks share out, a place in `plan_words.ZERO_STAGES`."""
     sp: bool = False
@@ -130,6 +130,7 @@ class Sizes:
             head_dim=about.facts["head_dim"].number,
             element_bytes=(told_precision(about) or USUAL_PRECISION).bytes,
             vp=1,
+            cp=about.facts[CONTEXT].number or 1 if CONTEXT in about.facts else 1,
             routing=about.routing,
             zero=shared.zero,
             sp=shared.sequence,
