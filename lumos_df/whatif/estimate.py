@@ -233,7 +233,7 @@ def _rescheduled(
     if wanted and (before != recomputed_layers.NOTHING or not repeats):
         job = without_recomputation(job, about.ranks, wanted if not repeats else recomputed_layers.NOTHING)
         times = [replace(time, own=graph.own) for time, graph in zip(times, job.graphs, strict=True)]
-    shared = with_shared_updates(job, about.ranks, anchor.sizes, new)
+    shared = with_shared_updates(job, anchor, change)
     if shared is not job:
         job = shared
         times = [replace(time, own=graph.own) for time, graph in zip(times, job.graphs, strict=True)]

@@ -12,11 +12,11 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, EMBEDDING, FORWARD, KERNEL, NONE, OPTIMIZER, RECOMPUTE
 from lumos_df.schema.dtypes import FP32, PRECISION_OF_WORD, PRECISION_TABLE, PRECISIONS
-from lumos_df.schema.plan_words import DP, SHARD_GRADIENTS, SHARD_OPTIMIZER
+from lumos_df.schema.plan_words import DP, SHARD_GRADIENTS
 from lumos_df.structure import axes, sharding
 from lumos_df.structure.axes import Axes
 from lumos_df.structure.describe import DescribedRank
-from lumos_df.whatif.durations import added_gradients, host_times, kernel_times, token_shares
+from lumos_df.whatif.durations import added_gradients, host_times, kernel_times, optimizer_shares, token_shares
 from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.interpolation import interpolated
 from lumos_df.whatif.durations.kernel_times import (
@@ -214,7 +214,7 @@ def times(
     faster = change.measured_on.memory_rate / change.runs_on.memory_rate
     if (growth := _growth(change)) != 1:
         after = np.where(updates(about, change.old, kernels.row), kernels.time * growth * faster, after)
-    after *= _shared_out(change, about, kernels.row)
+    after *= _shared_out(anchor, change, rank, kernels.row)
     if change.old.sp != change.new.sp:
         apart = token_shares.between_products(about, anchor.job.graphs[rank], change.old)[kernels.row]
         share = 1 / (change.new.tp or 1) if change.new.sp else float(change.new.tp or 1)
@@ -308,18 +308,20 @@ def _looks_up(about: DescribedRank, row: NDArray[np.int32]) -> NDArray[np.bool_]
     return lookups if about.structure.kind == "recommender" else np.zeros(len(row), np.bool_)
 
 
-def _shared_out(change: PlannedChange, about: DescribedRank, row: NDArray[np.int32]) -> NDArray[np.float64]:
+def _shared_out(anchor: RecordedJob, change: PlannedChange, rank: int, row: NDArray[np.int32]) -> NDArray[np.float64]:
     """Return by how much GPU rows are shorter that update or clear what more replicas share out [k].
 
     Args:
+        anchor: the job.
         change: the change.
-        about: the rank.
+        rank: place of the rank in the job.
         row: some of its operators [k].
     """
-    old, new = change.old, change.new
+    old, new, about = change.old, change.new, anchor.about.ranks[rank]
     updating = (about.structure.phase[row] == OPTIMIZER) & (about.trace.rows.kind[row] == KERNEL)
     clearing = updates(about, old, row) & ~updating
-    states, gradients = (old.copies(stage) / new.copies(stage) for stage in (SHARD_OPTIMIZER, SHARD_GRADIENTS))
+    states = optimizer_shares.of_gpu(anchor, old, new, rank)
+    gradients = old.copies(SHARD_GRADIENTS) / new.copies(SHARD_GRADIENTS)
     return np.where(updating, states, np.where(clearing, gradients, 1.0))
 
 
