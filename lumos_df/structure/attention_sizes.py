@@ -64,8 +64,9 @@ def _holds_samples(shape: Shape, activation: tuple[int, int, int]) -> bool:
     batch, tokens, hidden = activation
     if len(shape) < 3 or shape[-1] != hidden or prod(shape[:-1]) != batch * tokens:
         return False
-    # Either of both may come first in one tensor, and an axis of one element in front holds nothing.
-    return shape[:2] != (tokens, batch) and shape[:2] != (1, batch)
+    # Either of both may come first in one tensor, and an axis of one element in front holds nothing: the sum over all
+    # tokens as one matrix, too.
+    return shape[:2] not in ((tokens, batch), (1, batch), (1, batch * tokens))
 
 
 def facts(count: int, sequence: Fact, batch: Fact) -> tuple[Fact, Fact, Fact]:

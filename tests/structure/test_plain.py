@@ -504,3 +504,9 @@ def test_whole_samples_are_no_windows(described: Callable[..., Description], aro
     job = described(Plain([*STEM, *windowed(40, 1, around) * 4, *HEAD]))
     assert (job.facts["micro_batch"].value, job.facts["sequence"].value) == (40, 16)
     assert "windows" not in job.facts
+
+
+def test_all_tokens_as_one_matrix_are_no_sample(described: Callable[..., Description]) -> None:
+    layer = [*windowed(40, 1, (40, 16)), ("aten::view", ((1, 640, WIDTH),))]
+    job = described(Plain([*STEM, *layer * 4, *HEAD]))
+    assert (job.facts["micro_batch"].value, job.facts["sequence"].value) == (40, 16)

@@ -44,6 +44,8 @@ class HostJob:
     """Whether as many layers of a decoder come behind: they attend twice, then to half of the tokens, without MLP."""
     at_once: bool = False
     """Whether the optimizer does the same to all parameters before it does the next."""
+    fused: bool = False
+    """Whether one operator of the optimizer updates all parameters, too many for their shapes to be recorded."""
 
     @property
     def tokens(self) -> int:
@@ -128,6 +130,8 @@ class _Writer:
         ]
         for name, dims in parts[::-1] if backward else parts:
             self.operator(name, *dims, backward=backward)
+        if backward and job.fused:
+            self.add_up(self.of_layer())
         if job.tp > 1:
             self.reduce()
 
@@ -176,6 +180,8 @@ class _Writer:
             for _ in range(job.tables):
                 self.operator("aten::embedding_dense_backward", (job.batch, 1, 32), backward=True)
             self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
+        if job.fused:
+            self.add_up([(2000, job.hidden)] * 2)
         at, started = len(self.events), self.now
         self.phase = "update"
         self.update()
@@ -184,12 +190,24 @@ class _Writer:
         self._around(f"ProfilerStep#{number}", place, begin)
         return self.now - begin
 
-    def update(self) -> None:
+    def add_up(self, gradients: list[tuple[int, ...]]) -> None:
+        for shape in gradients:
+            self.now += GAP_US
+            self.add("torch::autograd::AccumulateGrad", [shape], 1.0)
+            self.now += 1.0
+
+    def of_layer(self) -> list[tuple[int, ...]]:
         hidden = self.job.hidden
-        of_layer = [(hidden,), *[(hidden, hidden)] * 4, (4 * hidden, hidden), (hidden, 4 * hidden)]
+        return [(hidden,), *[(hidden, hidden)] * 4, (4 * hidden, hidden), (hidden, 4 * hidden)]
+
+    def parameters(self) -> list[tuple[int, ...]]:
+        hidden, of_layer = self.job.hidden, self.of_layer()
         decoder = [(hidden,), *[(hidden, hidden)] * 4] * 2 * self.job.decodes
         of_layers = [*of_layer * self.job.layers, *decoder * self.job.layers]
-        shapes: list[tuple[int, ...]] = [(2000, hidden), *[(1000, 32)] * self.job.tables, *of_layers, (2000, hidden)]
+        return [(2000, hidden), *[(1000, 32)] * self.job.tables, *of_layers, (2000, hidden)]
+
+    def update(self) -> None:
+        shapes = self.parameters()
         names = ("aten::lerp_", "aten::addcdiv_")
         if self.job.at_once:
             for name in names:
@@ -197,7 +215,12 @@ class _Writer:
                 for shape in shapes:
                     self.operator(name, shape, shape)
                 self._around("aten::_foreach" + name.removeprefix("aten::"), at, started, [])
-        for shape in () if self.job.at_once else shapes:
+        if self.job.fused:
+            self.now += GAP_US
+            touched = sum(16 * prod(shape) for shape in shapes)
+            self.add("aten::_fused_adamw_", [[]] * 6, touched / BYTES_PER_US, {})
+            self.now += touched / BYTES_PER_US
+        for shape in () if self.job.at_once or self.job.fused else shapes:
             for name in names:
                 self.operator(name, shape, shape)
         self.linked.clear()

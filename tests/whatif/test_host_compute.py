@@ -121,6 +121,26 @@ def test_every_stack_has_as_many_layers_and_each_sweep_of_an_optimizer_goes_thro
             assert row["step_ns"] == pytest.approx(wanted, rel=5e-3)
 
 
+@pytest.mark.parametrize(
+    ("change", "truth"),
+    [
+        (("layers=6",), {"layers": 6}),
+        (("layers=2",), {"layers": 2}),
+        (("hidden=256", "ffn=1024", "heads=16"), {"hidden": 256}),
+    ],
+)
+def test_one_operator_that_updates_all_parameters_grows_as_their_gradients(
+    tmp_path: Path, change: tuple[str, ...], truth: dict[str, Any]
+) -> None:
+    job = HostJob(layers=3, fused=True, named=False)
+    corpus = ingested(tmp_path / "corpus", write(job, tmp_path / "job"))
+    (anchor,) = [load(corpus, ids, {}) for ids in groups(corpus)]
+    rows = estimated(anchor, parse([*change])).job.graphs[0]
+    own = rows.own[rows.rows.named(lambda name: "fused" in name)].tolist()
+    wanted = dict(replace(job, **truth).operators())["aten::_fused_adamw_"]
+    assert own == pytest.approx([1000 * wanted] * 3, rel=0.2)
+
+
 def test_stages_of_a_pipeline_share_out_one_stack(tmp_path: Path) -> None:
     job = replace(JOB, named=False, decodes=True)
     plain = ingested(tmp_path / "corpus", write(job, tmp_path / "job"))

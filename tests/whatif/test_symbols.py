@@ -66,6 +66,22 @@ def test_the_order_of_a_layer_tells_the_width_of_the_mlp_from_that_of_the_model(
 
 
 @pytest.mark.parametrize(
+    ("shape", "wide"),
+    [
+        ((3, 4, 71, 32), (3, 8, 71, 32)),
+        ((3, 71, 4, 32), (3, 71, 8, 32)),
+        ((3, 4, 71, 71), (3, 8, 71, 71)),
+        # As many are a convolution's sides, or how many experts a token may go to.
+        ((128, 3, 4, 4), (256, 3, 4, 4)),
+        ((213, 4), (213, 4)),
+    ],
+)
+def test_few_heads_are_heads_beside_their_width_or_two_sequences(shape: Shape, wide: Shape) -> None:
+    old = Sizes(8, 128, 512, 4, 4, 32, 71, 3, 1, None, 1, 1, 1)
+    assert Symbols(old, replace(old, hidden=256, ffn=1024, heads=8, kv_heads=8)).rescaled(shape) == wide
+
+
+@pytest.mark.parametrize(
     ("one", "labels", "three"),
     [
         ((1, 71, 128), ((), (("s", 71),), (("", 128),)), (3, 71, 128)),

@@ -27,6 +27,7 @@ from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.operator_kinds import tensors
 from lumos_df.structure.shapes import Operation, Shape
+from lumos_df.whatif.durations import fused_updates
 from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered, shaped
 from lumos_df.whatif.durations.symbols import Symbols
 
@@ -97,7 +98,7 @@ def work(
     graph: TraceGraph,
     symbols: Symbols,
     axes: Axes,
-    phase: NDArray[np.int8],
+    structure: Structure,
     copies: NDArray[np.float64],
 ) -> KernelWork:
     """Return what the operators of a trace without a GPU do, before and after a change.
@@ -107,10 +108,10 @@ def work(
         graph: its graph.
         symbols: what axes of shapes become.
         axes: what is known of them.
-        phase: phase of every operator [n].
+        structure: phase and micro-batch of every operator.
         copies: how many times as many of every operator there will be [n].
     """
-    rows = trace.rows
+    rows, phase = trace.rows, structure.phase
     row = _rows(graph)
     touches = rows.named(_touches)
     least = floor_of((rows.dur[row] * 1e-9).astype(np.float64))
@@ -120,6 +121,7 @@ def work(
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     kinds: list[tuple[object, ...]] = []
+    of_parameters = fused_updates.touched(trace, structure, symbols, axes, copies)
     done, doubt, spread = np.zeros((4, len(first))), np.zeros(len(first)), np.zeros(len(first))
     for number, at in enumerate(row[first].tolist()):
         name, before = rows.names[rows.name[at]], tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]])))
@@ -127,6 +129,8 @@ def work(
         after = tuple(symbols.rescaled(shape, labels=known) for shape, known in zip(before, labels, strict=True))
         flops = _readings(name, before, after)
         done[:, number] = *np.sqrt(flops.prod(axis=1)), _bytes(name, before), _bytes(name, after)
+        if fused_updates.updates_all(name):
+            done[2:, number] = of_parameters
         if _sums_channels(name, before):
             more, less = (max(prod(_maps(shapes)[-1]), 1) for shapes in (after, before))
             grown = float(np.log(more / less))

@@ -252,7 +252,7 @@ def work_of(
     if host_times.runs_here(graph):
         layers = host_times.update_layers(about.trace, graph, about.structure)
         copies = np.where(layers >= 0, _ratio(change.new.layers, anchor.sizes.layers), 1.0)
-        return host_times.work(about.trace, graph, symbols, known, about.structure.phase, copies)
+        return host_times.work(about.trace, graph, symbols, known, about.structure, copies)
     return work(about.trace, symbols, known, change.measured_on, runs_on, about.structure)
 
 

@@ -41,6 +41,9 @@ _PAIR_COST: Final = {
     frozenset((HEADS, WIDTH)): 6,
 }
 """Cost of two kinds of axes in one tensor."""
+_ATTENDS: Final = 2
+"""Threshold, cost. By how much less heads cost beside their width or two sequences, as scores have. Evidence: four
+heads, or a rank's share of more, are few enough to be nothing known at no cost; only attention has such tensors."""
 _TWICE_COST: Final = {TOKENS: 30, BATCH: 30, GROUPS: 30, HEADS: 20, HEAD: 12, WIDTH: 3, SEQUENCE: 2, CONSTANT: 0}
 _STACKED: Final = 3
 """Axes of the matrices of several experts."""
@@ -301,6 +304,8 @@ def _cost(readings: tuple[_Reading, ...]) -> int:
     for place, kind in enumerate(kinds):
         for other in kinds[:place]:
             total += _TWICE_COST[kind] if kind == other else _PAIR_COST.get(frozenset((kind, other)), 0)
+    if HEADS in kinds and (HEAD in kinds or kinds.count(SEQUENCE) > 1):
+        total -= _ATTENDS
     if (SEQUENCE in kinds) != (BATCH in kinds) and TOKENS not in kinds and GROUPS not in kinds:
         total += _LACK_COST
     # Of two axes a matrix of parameters is likelier than a mask.
