@@ -26,8 +26,10 @@ REAL: Final = (
 TEXT: Final = (
     *("source", "notes", "task", "gpu", "model", "framework", "software"),
     *("precision", "recompute", "zero", "sp", "flash", "overlap_tp", "overlap_dp", "overlap_pp"),
+    "memory_of",
 )
-"""Columns that are words."""
+"""Columns that are words. `memory_of`: `allocator` where the memory is what PyTorch's allocator had reserved, without
+the context and the libraries of a GPU."""
 
 TIMES: Final = (
     *("iteration_time_s", "tokens_per_s_per_gpu", "tokens_per_s", "iteration_time_s_derived"),

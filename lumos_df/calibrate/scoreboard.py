@@ -56,8 +56,12 @@ class Score:
     """Share of runs that lie in the estimate's interval."""
     memory_mape_pct: float | None
     """Mean of the errors' sizes of the memory of the GPU that was measured."""
-    fit_errors_pct: float | None
-    """Share of runs that are wrongly said to fit or not to fit, crashed ones included where there are some."""
+    ran_said_too_large: int
+    """Runs of those scored that are said not to fit their GPU."""
+    crashed: int
+    """Runs of the same kind that crashed or ran out of memory."""
+    crashed_said_to_fit: int
+    """Those of them that are said to fit."""
 
 
 def scoreboard(
@@ -127,10 +131,7 @@ def score(
     covered = (measured >= low * estimate) & (measured <= high * estimate)
     remembered = np.isfinite(scored.measured_bytes)
     held = _FIRST_STAGE if whole.dataset.first_stage else _MEMORY
-    memory = out[remembered, held] / scored.measured_bytes[remembered] - 1.0
-    wrong = ~_fits(scored, out)
-    if crashed is not None:
-        wrong = np.concatenate([wrong, _fits(crashed, crashed.estimate())])
+    memory = (out[:, held] - _beside(scored))[remembered] / scored.measured_bytes[remembered] - 1.0
     return Score(
         dataset=whole.dataset.name,
         rows=len(whole) + sum(whole.refused.values()),
@@ -145,7 +146,9 @@ def score(
         top1_regret_pct=_percent(regrets(estimate, measured, scored.group)),
         coverage_pct=_percent(covered.astype(np.float64)),
         memory_mape_pct=_percent(np.abs(memory)),
-        fit_errors_pct=_percent(wrong.astype(np.float64)),
+        ran_said_too_large=int((~_fits(scored, out)).sum()),
+        crashed=0 if crashed is None else len(crashed),
+        crashed_said_to_fit=0 if crashed is None else int(_fits(crashed, crashed.estimate()).sum()),
     )
 
 
@@ -211,6 +214,12 @@ def _median(draws: list[Score]) -> Score:
 
 def _fits(runs: MeasuredRuns, out: Array) -> NDArray[np.bool_]:
     return out[:, _MEMORY] <= runs.hardware["hbm_bytes"][runs.hardware_of]
+
+
+def _beside(runs: MeasuredRuns) -> Array:
+    """Return the bytes [n] that an estimate has and the measurement leaves out."""
+    reserve = runs.software["reserve_bytes"][runs.plans["software"]]
+    return np.where((runs.table["memory_of"] == "allocator").fill_null(False).to_numpy(), reserve, 0.0)
 
 
 def _percent(values: Array, quantile: float | None = None) -> float | None:

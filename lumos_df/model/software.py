@@ -67,10 +67,11 @@ SOFTWARE_COLUMNS: Final = (
     Column("scan_passes", "memory traffic of a state-space scan over the bytes of its operands and states", REAL),
     Column("dropout", "1: the model is trained with dropout"),
     Column(
-        "keep_gathered", "share of inputs gathered for sequence parallelism that is kept for the backward pass", REAL
+        "held_gathered",
+        "tensors as wide as what sequence parallelism gathers that its communication holds, as the host runs ahead",
+        REAL,
     ),
     Column("keep_ffn", "tensors as wide as the MLP that are kept beside those its products read", REAL),
-    Column("keep_rotary", "tensors as wide as query and key that are kept beside those attention reads", REAL),
     Column(
         "keep_products",
         "1: selective recomputation keeps every second matrix product and attention, and computes all else of a layer"
@@ -84,6 +85,10 @@ SOFTWARE_COLUMNS: Final = (
         "bytes a parameter of the optimizer's state: 12 for Adam with fp32 master weights and moments",
         REAL,
     ),
+    Column(
+        "step_bytes", "bytes a parameter of its shard that a sharded optimizer's step holds beside its states", REAL
+    ),
+    Column("gather_bytes", "bytes a parameter in which ZeRO 1 and 2 gather weights beside themselves", REAL),
     Column("optimizer_traffic", "bytes a parameter that the optimizer's step reads and writes", REAL),
     Column(
         "compute_factor",
@@ -154,6 +159,9 @@ _SHARES: Final = ("network_share", "slow_node", "last_again", "tp_hidden", "tp_b
 _REPLACED: Final = "flash2"
 """What files said before they named the kernel."""
 
+_GONE: Final = ("keep_gathered", "keep_rotary")
+"""What files said before it was known what holds the memory of communication."""
+
 SOFTWARE_ROW: Final = row_type(SOFTWARE_COLUMNS)
 """Structured dtype of `Software.row()`."""
 
@@ -203,12 +211,12 @@ class Software:
     """Memory traffic of a state-space scan over the bytes of its operands and states."""
     dropout: bool
     """Whether the model is trained with dropout."""
-    keep_gathered: float
-    """Share of inputs gathered for sequence parallelism that is kept for the backward pass; the rest comes again."""
+    held_gathered: float
+    """Tensors as wide as what sequence parallelism gathers that its communication holds. What a collective reads on its
+    own stream PyTorch's allocator gives to nobody else before the GPU is there, and the host runs ahead of it by as
+    many launches as its queue takes: so by as many tensors, however many layers a stage has."""
     keep_ffn: float
     """Tensors as wide as the MLP that are kept beside those its products read: 0 where activations are fused."""
-    keep_rotary: float
-    """Tensors as wide as query and key that are kept beside those attention reads: 0 where positions are fused."""
     keep_products: bool
     """Whether selective recomputation keeps every second matrix product and attention, and computes all else of a layer
     again (torchtitan's), instead of attention's core alone (Megatron's)."""
@@ -220,6 +228,13 @@ class Software:
     """Bytes a parameter in which gradients are reduced over data-parallel ranks."""
     optimizer_bytes: float
     """Bytes a parameter of the optimizer's state: 12 for Adam with fp32 master weights and moments."""
+    step_bytes: float
+    """Bytes a parameter of its shard that a sharded optimizer's step holds beside its states: 6 in DeepSpeed, whose
+    gradients become one tensor in 16 bits, and then one in 32 (stage_1_and_2.py). Activations are given back by then,
+    but none was so large, so the allocator asks for more."""
+    gather_bytes: float
+    """Bytes a parameter in which ZeRO 1 and 2 gather weights after a step, before these are copied where they belong:
+    2 where lists of tensors are gathered (NCCL's process group makes one tensor of each), 0 where they lie in one."""
     optimizer_traffic: float
     """Bytes a parameter that the optimizer's step reads and writes."""
     compute_factor: float
@@ -334,6 +349,11 @@ class Software:
                 f"software '{name}': {_REPLACED} has become attention, one of {', '.join(ATTENTION_KERNELS)}: write "
                 f'attention = "{ATTENTION_KERNELS[FLASH2 if figures[_REPLACED] else BEST_ATTENTION]}", and last_again '
                 "(0 to 1), which was 1"
+            )
+        if any(gone in figures for gone in _GONE):
+            raise SoftwareError(
+                f"software '{name}': {' and '.join(_GONE)} are gone: write held_gathered, step_bytes and gather_bytes "
+                "instead, 0 each where you know nothing"
             )
         told = {key: tuple(value) if isinstance(value, list) else value for key, value in figures.items()}
         return make(cls, {"name": name, **told}, f"software '{name}'", SoftwareError)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -12,6 +13,7 @@ from lumos_df.calibrate.datasets import Dataset
 from lumos_df.calibrate.measured_runs import read
 from lumos_df.calibrate.scoreboard import rank_correlation, regrets, score, scoreboard
 from lumos_df.cli.app import app
+from lumos_df.cli.screens.measurement_screen import draw_scores
 from lumos_df.model.evaluate import RESULT_COLUMNS
 from lumos_df.model.software import Software
 from tests.calibrate.tables import write
@@ -74,7 +76,7 @@ def test_memory_and_what_fits(tmp_path: Path) -> None:
     write(file, [*rows, {"model": "Llama3 70B", "num_gpus": 1, "tp": 1, "pp": 1, "dp": 1, "sp": "", "memory_gb": ""}])
     (score,) = scoreboard(tmp_path)
     assert score.memory_mape_pct == pytest.approx(50.0)
-    assert score.fit_errors_pct == pytest.approx(100 / 3)
+    assert (score.ran_said_too_large, score.crashed, score.crashed_said_to_fit) == (1, 0, 0)
 
 
 def test_memory_of_rank_0_is_that_of_the_first_stage(tmp_path: Path) -> None:
@@ -87,6 +89,29 @@ def test_memory_of_rank_0_is_that_of_the_first_stage(tmp_path: Path) -> None:
     assert score(runs, runs).memory_mape_pct == pytest.approx(100 * (fullest / first - 1))
     runs = replace(runs, dataset=replace(runs.dataset, first_stage=True))
     assert score(runs, runs).memory_mape_pct == 0.0
+
+
+def test_memory_of_an_allocator_has_no_context(tmp_path: Path) -> None:
+    runs = read(Dataset.read("published"), write(tmp_path / FILE, PLANS[:1]))
+    memory, reserve = (runs.estimate()[0, RESULT_COLUMNS.index("memory_bytes")], Software.read("nemo").reserve_bytes)
+    runs = replace(runs, measured_bytes=np.array([memory - reserve]))
+    assert score(runs, runs).memory_mape_pct == pytest.approx(100 * reserve / (memory - reserve))
+    runs = replace(runs, table=runs.table.with_columns(memory_of=pl.lit("allocator")))
+    assert score(runs, runs).memory_mape_pct == pytest.approx(0.0, abs=1e-9)
+
+
+def test_runs_that_crashed_are_counted_where_they_are_said_to_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small: dict[str, object] = {"seq": 2048}
+    large: dict[str, object] = {"model": "Llama3 70B", "num_gpus": 1, "tp": 1, "pp": 1, "dp": 1, "sp": ""}
+    runs, crashed = (
+        read(Dataset.read("published"), write(tmp_path / FILE, rows)) for rows in ([small], [small, large, small])
+    )
+    told = score(runs, runs, crashed)
+    assert (told.ran_said_too_large, told.crashed, told.crashed_said_to_fit) == (0, 3, 2)
+    draw_scores([told], tmp_path)
+    assert "  2 of 3 crashed runs said to fit" in capsys.readouterr().out.splitlines()
 
 
 def test_calibration_helps_and_a_seed_repeats(tmp_path: Path) -> None:

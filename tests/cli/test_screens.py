@@ -117,7 +117,7 @@ def test_a_scoreboard_says_first_how_far_estimates_are_off(columns: int | None, 
     assert max(map(len, lines)) <= (columns or 100)
     assert re.fullmatch(r"4 of 5 measured runs estimated, \d+\.\d% off on average", lines[0])
     assert re.match(r"published_training_runs +4 +\d+\.\d% ", lines[2])
-    assert lines[3] == "  1 not estimated: training that is not modelled: DPO"
+    assert lines[3:5] == ["  1 run said not to fit", "  1 not estimated: training that is not modelled: DPO"]
     assert "next: lumos-df scoreboard" in "\n".join(lines)
 
 

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from lumos_df.estimate import estimate
+from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
+from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.memory import (
     adapter_parameters,
     attention_parameters,
+    communication_bytes,
     gathered_bytes,
     layer_activation_bytes,
     recomputed_bytes,
@@ -103,6 +106,41 @@ def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
     spread = Plan(dp=64, ep=8, zero=1, batch=64).row()
     state_bytes(spread, Software.read("megatron").row(), 0.0, 1e9, 0.0, 1e9, states)
     assert states[2] == pytest.approx(12e9 / 8)
+
+
+def test_a_sharded_step_holds_gradients_of_its_shard_and_weights_of_all() -> None:
+    """DeepSpeed's one tensor in 16 bits and one in 32, of an eighth; nanotron's weights of all ranks once more."""
+    states = np.zeros(3)
+    for name, zero, weights, optimizer in (
+        ("megatron-deepspeed", 1, 2e9, (12 + 6) * 1e9 / 8),
+        ("megatron-deepspeed", 0, 2e9, 12e9),
+        ("nanotron", 1, (2 + 2) * 1e9, 12e9 / 8),
+        ("nanotron", 0, 2e9, 12e9),
+        ("nanotron", 3, 2e9 / 8, 12e9 / 8),
+    ):
+        row = Plan(dp=8, zero=zero, batch=8).row()
+        state_bytes(row, Software.read(name).row(), 1e9, 0.0, 1e9, 0.0, states)
+        assert (states[0], states[2]) == (weights, optimizer)
+    state_bytes(Plan(zero=1, batch=1).row(), Software.read("nanotron").row(), 1e9, 0.0, 1e9, 0.0, states)
+    assert states[0] == 2e9
+
+
+def test_communication_of_a_split_sequence_holds_as_many_tensors_whatever_the_layers() -> None:
+    """25 of a micro-batch's tokens, 4,096 wide, two bytes each."""
+    model, software = Model.read("nanotron-8b"), Software.read("nanotron").row()
+    split = Plan(tp=4, sequence_parallel=True, micro_batch=2, batch=2)
+    held = 25 * 2 * model.seq * 4096 * 2
+    assert communication_bytes(model.row(), split.row(), software) == held
+    for without in (replace(split, sequence_parallel=False), replace(split, tp=1, sequence_parallel=False)):
+        assert communication_bytes(model.row(), without.row(), software) == 0.0
+    # Of a pipeline's first stage with four micro-batches no more.
+    rows = np.array([software, software])
+    rows["held_gathered"] = 0.0, 25.0
+    plans = np.array([replace(split, pp=4, batch=16).row()] * 2)
+    plans["software"] = 0, 1
+    of = np.zeros(2, np.int64)
+    out = evaluate_rows(np.array([model.row()]), np.array([Hardware.read("h100-sxm").row()]), rows, plans, of, of)
+    assert np.diff(out[:, RESULT_COLUMNS.index("activations_bytes")]) == held
 
 
 def test_an_offloaded_optimizer_takes_no_gpu_memory() -> None:

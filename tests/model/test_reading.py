@@ -480,6 +480,19 @@ def test_a_software_file_from_before_its_kernel_had_a_name_is_told_what_to_write
     assert Software.read(tmp_path / "mine.toml").attention == kernel
 
 
+@pytest.mark.parametrize("gone", ["keep_gathered", "keep_rotary"])
+def test_a_software_file_that_says_what_is_gone_is_told_what_to_write(tmp_path: Path, gone: str) -> None:
+    now = (data_folder() / "software" / "megatron.toml").read_text()
+    (tmp_path / "mine.toml").write_text(re.sub("(?m)^held_gathered = .*$", f"{gone} = 0.5", now))
+    with pytest.raises(SoftwareError) as refused:
+        Software.read(tmp_path / "mine.toml")
+    (line,) = str(refused.value).splitlines()
+    assert "write held_gathered, step_bytes and gather_bytes instead" in line
+    told = now.replace("held_gathered = 0", "held_gathered = 3")
+    (tmp_path / "mine.toml").write_text(told)
+    assert Software.read(tmp_path / "mine.toml").held_gathered == 3
+
+
 @pytest.mark.parametrize("name", ["last_again", "tp_hidden", "network_share"])
 def test_a_share_of_more_than_the_whole_is_refused(tmp_path: Path, name: str) -> None:
     now = (data_folder() / "software" / "megatron.toml").read_text()

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tools.scoreboard import PAGES, Calibrated, Line, calibrated_row, calibrated_table, row, table
 
 TRUTH = Path(os.environ.get("LUMOS_TRUTH", ROOT.parent / "shared" / "truth"))
-SCORE = Score("some", 90, 80, 10, [], 6.04, 3.0, 9.0, -1.0, 0.925, 2.0, 79.6, None, 0.0)
+SCORE = Score("some", 90, 80, 10, [], 6.04, 3.0, 9.0, -1.0, 0.925, 2.0, 79.6, None, 0, 0, 0)
 
 
 def test_a_row_says_what_was_aimed_at_and_missed() -> None:

@@ -31,6 +31,8 @@ def draw_scores(scores: "Sequence[Score]", truth: Path) -> None:
     say_row(screen, f"{'set':<{_NAME}}", "  runs  error  middle  9 of 10    bias  in range  memory")
     for score in scores:
         say_row(screen, f"{score.dataset:<{_NAME}}", _figures(score))
+        if fits := _wrong_fits(score):
+            say(screen, fits, before="  ")
         for refused in score.refused_reasons[:_REASONS]:
             say(screen, f"{int(refused['rows']):,} not estimated: {refused['reason']}", before="  ")
         if rest := score.refused_reasons[_REASONS:]:
@@ -43,6 +45,13 @@ def _figures(score: "Score") -> str:
     bias = "-" if score.bias_pct is None else change_pct(score.bias_pct)
     errors = _percent(score.mape_pct, 7) + _percent(score.median_ape_pct, 8) + _percent(score.p90_ape_pct, 9)
     return f"{score.used:>6,}{errors}{bias:>8}{_percent(score.coverage_pct, 10)}{_percent(score.memory_mape_pct, 8)}"
+
+
+def _wrong_fits(score: "Score") -> str:
+    ran, crashed = score.ran_said_too_large, score.crashed_said_to_fit
+    told = [f"{format_count(ran, 'run')} said not to fit"] if ran else []
+    told += [f"{crashed:,} of {format_count(score.crashed, 'crashed run')} said to fit"] if crashed else []
+    return ", ".join(told)
 
 
 def draw_calibration(calibration: "Calibration") -> None:

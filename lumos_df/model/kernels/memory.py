@@ -93,12 +93,12 @@ def layer_activation_bytes(model, plan, software, expert):
         products = tokens * model.heads / t * model.head_dim * size + keys + inner
         attended = tokens * model.heads / t * (model.v_dim * size + 4.0)
         return (2.0 if model.gated else 1.0) * hidden / narrow + products + attended
-    # Inputs of both norms, and what the norms put out, gathered or not.
+    # Inputs of both norms, and what the norms put out: where the sequence is split it is gathered again.
     norms = hidden / narrow
     narrower = operand_bytes(plan) / size
     # The MLP's input is kept for its weight gradient alone; attention's goes into an adapter, too.
     light = plan.recompute == RECOMPUTE_LIGHT
-    gathered = 0.0 if light else hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
+    gathered = 0.0 if light else hidden * narrower / narrow
     masks = hidden / size / narrow if software.dropout else 0.0
     outside = norms + masks
     width = tokens * model.heads / t * size
@@ -109,8 +109,6 @@ def layer_activation_bytes(model, plan, software, expert):
     else:
         key = tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
         qkv = width * model.head_dim + 2.0 * key
-        if model.learned_positions == 0:
-            qkv += software.keep_rotary * (width * model.head_dim + key)
         if model.output_gate:
             # The gate, and attention's output before it.
             qkv += 2.0 * width * model.head_dim
@@ -126,6 +124,14 @@ def layer_activation_bytes(model, plan, software, expert):
         mixers = (model.attention_layers * mixers + state) / model.layers
     block = outside + (gathered if plan.lora == 0 else 0.0)
     return mixers + block + _feed_forward_bytes(model, plan, software, expert, tokens, size)
+
+
+@lean_kernel
+def communication_bytes(model, plan, software):
+    """Return the bytes that collectives of a split sequence hold beyond what runs, whatever a stage's layers."""
+    if plan.tp == 1 or not plan.sequence_parallel:
+        return 0.0
+    return software.held_gathered * plan.micro_batch * model.seq / plan.cp * model.hidden * activation_bytes(plan)
 
 
 @lean_kernel
@@ -182,6 +188,10 @@ def state_bytes(plan, software, replicated, expert, trained, trained_expert, out
     out[0] = STORED_BYTES[plan.precision] * weights
     out[1] = software.gradient_bytes * (shard if plan.zero >= SHARD_GRADIENTS else whole)
     out[2] = optimizer_bytes * (shard if plan.zero >= SHARD_OPTIMIZER else whole)
+    if plan.zero >= SHARD_OPTIMIZER:
+        out[2] += software.step_bytes * shard
+    if SHARD_OPTIMIZER <= plan.zero < SHARD_PARAMETERS and max(copies, expert_copies) > 1.0:
+        out[0] += software.gather_bytes * whole
     if plan.offload_optimizer:
         out[2] = 0.0
 

@@ -24,6 +24,7 @@ from lumos_df.model.kernels.block_costs import (
 )
 from lumos_df.model.kernels.memory import (
     adapter_parameters,
+    communication_bytes,
     gathered_bytes,
     layer_activation_bytes,
     layer_parameters,
@@ -194,6 +195,7 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
         states[0] += gathered_bytes(layer, table if s == plan.pp - 1 else 0.0, plan, software)
         in_flight = stages[s, pipeline.KEPT] / (plan.vp * directions)
         activations = in_flight * (dense_layers * dense_bytes + expert_layers * expert_bytes)
+        activations += communication_bytes(model, plan, software)
         if plan.recompute == RECOMPUTE_LAYERS:
             activations += recomputed_bytes(model, plan, software)
         logits = 0.0
