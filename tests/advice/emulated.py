@@ -6,7 +6,7 @@ The command of every advice shows its figure.
 import gzip
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from lumos_df.advice.rules import RULES
 from lumos_df.base.units import format_bytes, format_ns
 from lumos_df.graph.job import groups, load
 from lumos_df.trace.ingest import ingest
-from tests.emulator import Job, Profiler, simulate, write
+from tests.emulator import Job, Outcome, Profiler, simulate, write
 
 FIGURE = re.compile(r"\d[\d.]* (?:ns|us|ms|s|B|KiB|MiB|GiB)\b")
 BRIEF = Profiler(stacks=False, memory=False)
@@ -43,15 +43,21 @@ class Advised:
         return [advice for advice in self.advice if advice.worthwhile and advice.remedy.rule == rule]
 
 
+@lru_cache(maxsize=2)
+def _simulated(job: Job) -> Outcome:
+    """Run a job, once for its traces and for how long its steps really are."""
+    return simulate(job)
+
+
 def advised(folder: Path, job: Job, profiler: Profiler = BRIEF) -> Advised:
     """Run a job, read what its profiler wrote, and ask for advice."""
-    write(simulate(job), profiler, folder / "traces")
+    write(_simulated(job), profiler, folder / "traces")
     return advice_on(folder)
 
 
 def advised_on_rocm(folder: Path, job: Job) -> Advised:
     """Do the same for a job whose calls are those of HIP."""
-    for path in write(simulate(job), BRIEF, folder / "traces"):
+    for path in write(_simulated(job), BRIEF, folder / "traces"):
         text = re.sub(rb"\bcuda(?=[A-Z])", b"hip", gzip.decompress(path.read_bytes()))
         path.write_bytes(gzip.compress(text, mtime=0))
     return advice_on(folder)
@@ -83,7 +89,7 @@ def shown_figures(job: AdvisedJob, remedy: Remedy) -> set[str]:
 @cache
 def mean_step_ns(job: Job) -> float:
     """Return how long the steps of a job really are, ns."""
-    return float(np.mean([step.step_ns for step in simulate(job).truth.steps]))
+    return float(np.mean([step.step_ns for step in _simulated(job).truth.steps]))
 
 
 def true_gain_ns(wrong: Job, right: Job) -> float:

@@ -1,9 +1,7 @@
 """The host of one rank: threads that run operators, call the CUDA runtime and take memory."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.emulator.engine import Engine, Process
 from tests.emulator.gpu import COMPUTE_STREAM, Gpu, Launch
@@ -17,6 +15,9 @@ from tests.emulator.hardware import (
 )
 from tests.emulator.model import Exchange, Graph, Operator, Shape, Work
 from tests.emulator.records import Collective, Event, HostRow, MemoryRow, Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CALLS: Final = {"kernel": "cudaLaunchKernel", "gpu_memcpy": "cudaMemcpyAsync", "gpu_memset": "cudaMemsetAsync"}
 _BLOCK_BYTES: Final = 512
@@ -69,6 +70,26 @@ class Host:
         """How a thread exchanges data with other ranks."""
 
 
+class _Opened:
+    """A row that is open while a block runs. No generator: there are a hundred thousand of them in a test."""
+
+    __slots__ = ("_host", "_open", "_row")
+
+    def __init__(self, host: Host, is_open: list[HostRow], row: HostRow) -> None:
+        self._host = host
+        self._open = is_open
+        self._row = row
+
+    def __enter__(self) -> HostRow:
+        self._host.recording.host.append(self._row)
+        self._open.append(self._row)
+        return self._row
+
+    def __exit__(self, *_: object) -> None:
+        self._open.pop()
+        self._row.end = self._host.engine.now
+
+
 class Thread:
     """A host thread. What takes time is a process: `yield from` it."""
 
@@ -80,7 +101,6 @@ class Thread:
         self._noise = Noise(f"{seed}/{host.recording.rank}/thread {number}", noise)
         self._open: list[HostRow] = []
 
-    @contextmanager
     def operator(
         self,
         name: str,
@@ -91,31 +111,26 @@ class Thread:
         sequence: int | None = None,
         made_on: int = 0,
         collective: Collective | None = None,
-    ) -> Iterator[None]:
+    ) -> _Opened:
         """Have a framework operator open."""
         row = HostRow("cpu_op", name, self.number, self._host.engine.now, external_id=next(self._host.external_ids))
         row.shapes, row.indices, row.dtype, row.collective = shapes, indices, dtype, collective
         row.sequence, row.made_on = sequence, made_on
-        with self._opened(row):
-            yield
+        return self._opened(row)
 
-    @contextmanager
-    def annotation(self, name: str) -> Iterator[None]:
+    def annotation(self, name: str) -> _Opened:
         """Have a user's or the framework's annotation open."""
         external_id = next(self._host.external_ids)
-        with self._opened(
+        return self._opened(
             HostRow("user_annotation", name, self.number, self._host.engine.now, external_id=external_id)
-        ):
-            yield
+        )
 
-    @contextmanager
-    def frame(self, name: str) -> Iterator[None]:
+    def frame(self, name: str) -> _Opened:
         """Have a Python function open."""
         row = HostRow("python_function", name, self.number, self._host.engine.now)
         row.python_id = next(self._host.python_ids)
         row.python_parent = next((up.python_id for up in reversed(self._open) if up.python_id is not None), None)
-        with self._opened(row):
-            yield
+        return self._opened(row)
 
     def busy(self, ns: int = OPERATOR_NS) -> Process:
         """Work for about `ns`."""
@@ -149,7 +164,8 @@ class Thread:
     ) -> Process:
         """Send work to a stream; `call` is the runtime call's name where it is not the usual one. Maybe wait for it."""
         usual = _CALLS[work.kind] if isinstance(work, Work) else "cudaGraphLaunch"
-        with self._runtime(call or usual) as (row, correlation):
+        correlation = next(self._host.correlations)
+        with self._runtime(call or usual, correlation) as row:
             yield from self._host.gpu.make_room(stream)
             if self.loading_ns:
                 yield self.loading_ns
@@ -170,20 +186,21 @@ class Thread:
 
     def hold(self, stream: int, event: Event) -> Process:
         """Let a stream wait for an event."""
-        with self._runtime("cudaStreamWaitEvent") as (row, _):
+        with self._runtime("cudaStreamWaitEvent") as row:
             row.stream, row.event = stream, event
             self._host.gpu.wait(stream, event.reached)
             yield from self.busy(EVENT_CALL_NS)
 
     def record(self, stream: int, events: list[Event]) -> Process:
         """Record an event behind what the stream has been sent so far, and add it to `events`."""
-        with self._runtime("cudaEventRecord") as (_, correlation):
+        correlation = next(self._host.correlations)
+        with self._runtime("cudaEventRecord", correlation):
             events.append(Event(stream, correlation, self._host.gpu.record(stream)))
             yield from self.busy(EVENT_CALL_NS)
 
     def synchronize(self, stream: int | None = None) -> Process:
         """Wait for a stream, or for the whole GPU."""
-        with self._runtime("cudaDeviceSynchronize" if stream is None else "cudaStreamSynchronize") as (row, _):
+        with self._runtime("cudaDeviceSynchronize" if stream is None else "cudaStreamSynchronize") as row:
             row.stream = stream
             gpu = self._host.gpu
             yield from gpu.record_all() if stream is None else (gpu.record(stream),)
@@ -211,18 +228,11 @@ class Thread:
         """Give GPU memory back."""
         self._host.memory.release(self.number, address)
 
-    @contextmanager
-    def _runtime(self, name: str) -> Iterator[tuple[HostRow, int]]:
-        correlation = next(self._host.correlations)
-        row = HostRow("cuda_runtime", name, self.number, self._host.engine.now, correlation=correlation)
+    def _runtime(self, name: str, correlation: int | None = None) -> _Opened:
+        row = HostRow("cuda_runtime", name, self.number, self._host.engine.now)
+        row.correlation = next(self._host.correlations) if correlation is None else correlation
         row.external_id = next((up.external_id for up in reversed(self._open) if up.kind == "cpu_op"), None)
-        with self._opened(row):
-            yield row, correlation
+        return self._opened(row)
 
-    @contextmanager
-    def _opened(self, row: HostRow) -> Iterator[None]:
-        self._host.recording.host.append(row)
-        self._open.append(row)
-        yield
-        self._open.pop()
-        row.end = self._host.engine.now
+    def _opened(self, row: HostRow) -> _Opened:
+        return _Opened(self._host, self._open, row)
