@@ -210,6 +210,10 @@ class AdvisedJob:
         code, words = coded(self.columns(rank, "input_dims")["input_dims"].dictionary_encode())
         return np.array([*map(_elements, map(json.loads, words)), NONE], np.int64)[code]
 
+    def input_types(self, rank: int) -> tuple[NDArray[np.int32], list[str]]:
+        """Return (codes [n], words) of the JSON lists of the types of the inputs of a rank's rows, NONE of none."""
+        return coded(self.columns(rank, "input_types")["input_types"].dictionary_encode())
+
     def phase(self, rank: int) -> NDArray[np.int8]:
         """Return the phase of the rows of a rank, as a place in `schema.PHASES`, NONE where there is none [n]."""
         code, words = coded(self.columns(rank, "phase")["phase"].dictionary_encode())

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 
-_SENT: Final = frozenset(("send", "recv", "send_recv"))
+SENT: Final = frozenset(("send", "recv", "send_recv"))
 """Kinds of exchange between two ranks."""
 
 
@@ -16,7 +16,7 @@ def pipelines(advised: AdvisedJob) -> NDArray[np.int64]:
     waits = advised.waits
     sends = np.concatenate(
         [
-            rows.of_collective(_SENT)[waits.row[low:high]]
+            rows.of_collective(SENT)[waits.row[low:high]]
             for rows, low, high in zip(
                 advised.ranks, waits.bounds[:-1].tolist(), waits.bounds[1:].tolist(), strict=True
             )

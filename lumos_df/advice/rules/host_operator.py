@@ -1,12 +1,13 @@
 """Operators that work long on the host and give the GPU nothing: what if their results had been there."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.host_calls import without_calls
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
@@ -41,7 +42,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         if total[place] < least or 2 * len(np.unique(step[mine])) < steps or 2 * dur[mine].max() > total[place]:
             continue
         parts = np.split(mine, np.cumsum([len(call) for call in calls])[:-1])
-        taken, apply = _without(advised, [call[part] for call, part in zip(calls, parts, strict=True)])
+        taken, apply = without_calls(advised, [call[part] for call, part in zip(calls, parts, strict=True)])
         lasts = format_ns(taken // len(advised.steps_ns))
         yield Remedy(
             rule="host_operator",
@@ -51,24 +52,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             rests_on=f"{format_count(int(mine.sum()), 'call')} on {format_count(len(advised.graphs), 'rank')}",
             apply=apply,
         )
-
-
-def _without(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tuple[int, Callable[[ChangedGraph], None]]:
-    """Return what some operators of each rank, with all that they call, take, ns, and the change that it is nothing."""
-    inside = []
-    for rows, mine in zip(advised.ranks, call, strict=True):
-        called = np.zeros(len(rows), np.bool_)
-        called[mine] = True
-        inside.append(inherited(called, rows.parent))
-    shares = np.concatenate([host.share(each) for host, each in zip(advised.host_works, inside, strict=True)])
-    lag = np.round(np.maximum(advised.event_graph.lag, 0) * shares).astype(np.int64)
-    nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), advised.event_graph.order)
-
-    def apply(changed: ChangedGraph) -> None:
-        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
-        changed.own[nodes] = 0
-
-    return int(lag.sum() + advised.event_graph.own[nodes].sum()), apply
 
 
 def _long(rows: Rows, shape: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.pipelines import SENT
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.rules.late_rank import Excess, cause, excess_of, listed
+from lumos_df.advice.rules.late_rank import Excess, cause, excess_of, listed, uneven
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.host_collectives import host_collectives, meanwhile
@@ -37,8 +38,9 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     alike = excess_of(advised, late)
     alike = Excess(own=np.minimum(alike.own, own), lag=np.minimum(alike.lag, lag), floor=np.zeros_like(own))
     more_work = 2 * (alike.own.sum() + alike.lag.sum()) < lost
-    why = "work that the others do not have" if more_work else cause(advised, late, alike)[1]
-    share = min(1.0, most / lost) if lost else 0.0
+    larger, part = uneven(advised, late, alike)
+    why = "work that the others do not have" if more_work else larger or cause(advised, late, alike)[1]
+    share = min(1.0, most / lost) * (1.0 if more_work else part) if lost else 0.0
     own, lag = (np.round(each * share).astype(np.int64) for each in (own, lag))
     # So much less the others wait.
     taken = share * lost * others / len(late) / max(int(waits[~of_late].sum()), 1)
@@ -76,8 +78,12 @@ def _collectives(advised: AdvisedJob) -> tuple[NDArray[np.int64], ...]:
 
     A collective has the same name and place in its step on all ranks. The member that lasts shortest came last.
     """
-    names = {name: place for place, name in enumerate(sorted({name for rows in advised.ranks for name in rows.names}))}
-    found = [host_collectives(rows) for rows in advised.ranks]
+    ranks = advised.ranks
+    names = {name: place for place, name in enumerate(sorted({name for rows in ranks for name in rows.names}))}
+    # What one rank sends another receives: neither is the same row on both.
+    found = [
+        each[~rows.of_collective(SENT)[each]] for rows, each in zip(ranks, map(host_collectives, ranks), strict=True)
+    ]
     rank = np.repeat(np.arange(len(found)), [len(each) for each in found])
     row = np.concatenate(found)
     columns = [
@@ -87,7 +93,7 @@ def _collectives(advised: AdvisedJob) -> tuple[NDArray[np.int64], ...]:
             rows.ts[each],
             rows.dur[each],
         )
-        for rows, each in zip(advised.ranks, found, strict=True)
+        for rows, each in zip(ranks, found, strict=True)
         if len(each)
     ]
     if not columns:

@@ -38,11 +38,13 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if not len(late):
         return
     excess = excess_of(advised, late)
+    larger, part = uneven(advised, late, excess)
+    own, lag, floor = (np.round(each * part).astype(np.int64) for each in (excess.own, excess.lag, excess.floor))
 
     def apply(changed: ChangedGraph) -> None:
-        changed.own[:] -= np.minimum(excess.own, changed.own)
-        changed.lag[:] -= np.minimum(excess.lag, np.maximum(changed.lag, 0))
-        changed.floor[:] -= excess.floor
+        changed.own[:] -= np.minimum(own, changed.own)
+        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
+        changed.floor[:] -= floor
 
     steps = max(len(replay.low) for replay in advised.played.replays)
     numbers = [advised.ranks[place].rank for place in late.tolist()]
@@ -51,7 +53,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="late_rank",
         what=f"{listed(numbers)} {'is' if len(numbers) == 1 else 'are'} waited for, "
-        f"{'' if len(numbers) == 1 else 'up to '}{longest} a step by each other rank: {why}",
+        f"{'' if len(numbers) == 1 else 'up to '}{longest} a step by each other rank: {larger or why}",
         known=Known.MEASURED,
         rests_on=f"{format_count(int(np.count_nonzero(matched)), 'matched kernel')} of {format_count(ranks, 'rank')}",
         view="waited_for",
@@ -125,9 +127,6 @@ def cause(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> tuple
         for what, ns in _host_time(advised, excess, place).items():
             spent[what] = spent.get(what, 0) + ns
     largest = max(spent, key=lambda what: spent[what], default=(False, ""))
-    larger = _larger(advised, late, excess)
-    if larger:
-        return False, f"tensors {larger:.0%} larger than those of others: even out samples, or tokens"
     # Most of it, else no single row is the cause.
     if largest in spent and 2 * spent[largest] > sum(sums.values()):
         silent, name = largest
@@ -136,11 +135,21 @@ def cause(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> tuple
     return False, max(sums, key=lambda cause: sums[cause])
 
 
-def _larger(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> float:
-    """Return by how much tensors of late ranks are larger than those of the same operators elsewhere.
+def uneven(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> tuple[str, float]:
+    """Return in words by how much larger the tensors of late ranks are, and which part of their excess would go.
 
-    Where that makes most of the excess; else 0, as where no shapes were recorded.
+    Nothing where that is not most of the excess, or no shapes were recorded: then all of it would. What is evened out
+    the others get, so that all take the mean.
     """
+    larger = _larger(advised, late, excess)
+    if not larger:
+        return "", 1.0
+    said = f"tensors {larger:.0%} larger than those of others: even out samples, or tokens"
+    return said, 1 - len(late) / len(advised.ranks)
+
+
+def _larger(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> float:
+    """Return by how much tensors of late ranks are larger than those of the same operators elsewhere; else 0."""
     graph, ranks = advised.event_graph, advised.ranks
     same, _ = same_rows(ranks, of_stages=len(np.unique(pipelines(advised))) < len(ranks))
     rank = np.repeat(np.arange(len(ranks)), np.diff(graph.base))
