@@ -59,7 +59,7 @@ def test_every_run_with_memory_has_a_source_and_a_legal_plan(source: dict[str, A
 
 
 def test_memory_of_an_allocator_is_held_against_what_it_gives() -> None:
-    """A GPU's holds the context beside; a plan that did not fit is one more that is told wrongly where we say it fits."""
+    """A GPU has the context beside; a plan that did not fit is one more told wrongly where we say it fits."""
     job = {"model": "llama-2-7b", "seq": 4096, "gpu": "h100-sxm", "plan": "tp=2,dp=4,batch=4"}
     runs = {"memory": {"zero=1": 40}, "out_of_memory": ["sp"]}
     whole, given = (
