@@ -52,6 +52,7 @@ from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.operator_kinds import OperatorKind, numbered_kinds, numbered_shapes, read_kind
 from lumos_df.structure.picked_rows import PickedRows, may_be_rows, moved
+from lumos_df.structure.product_axes import of_attention, of_products
 from lumos_df.structure.shapes import Shape
 
 _ROUNDS: Final = 2
@@ -222,24 +223,36 @@ class _Followed:
         return [*inputs[:-2], *told] if told else inputs
 
     def _in_linear(self, kind: OperatorKind) -> tuple[Labels, Labels] | None:
-        if kind.around == NONE or self._kinds[kind.around].rule != LINEAR:
+        """Return the labels of a product inside a linear layer, or inside one of more axes."""
+        around = self._kinds[kind.around] if kind.around != NONE else kind
+        if around is kind or around.rule not in (LINEAR, PRODUCT) or len(around.tensors) < 2:
             return None
-        given, matrix = self._labels_of(kind.around, 0), self._labels_of(kind.around, 1)
-        (before, weight), (left, right) = self._kinds[kind.around].tensors[:2], kind.tensors[-2:]
-        if given is None or matrix is None or right != weight[::-1] or prod(left) != prod(before):
+        turned = around.rule == LINEAR
+        place = 0 if turned else len(around.tensors) - 2
+        given, matrix = (self._labels_of(kind.around, place + each) for each in (0, 1))
+        (before, weight), (left, right) = around.tensors[place : place + 2], kind.tensors[-2:]
+        if (
+            given is None
+            or matrix is None
+            or right != (weight[::-1] if turned else weight)
+            or prod(left) != prod(before)
+        ):
             return None
         flat = given if left == before else cut(given, before, left)
-        return None if flat is None else (flat, matrix[::-1])
+        return None if flat is None else (flat, matrix[::-1] if turned else matrix)
 
     def _of_gradient(self, kind: OperatorKind) -> tuple[Labels, Labels] | None:
         forward = kind.forward
-        if forward == NONE or self._kinds[forward].rule != PRODUCT or len(self._kinds[forward].tensors) < 2:
+        if forward == NONE or len(self._kinds[forward].tensors) < 2:
             return None
-        last = len(self._kinds[forward].tensors)
-        left, right, result = (self._labels_of(forward, place) for place in (last - 2, last - 1, last))
-        if left is None or right is None or result is None:
+        product = self._of_forward(forward)
+        if product is None:
             return None
-        (rows, inner), (_, columns) = self._kinds[forward].tensors[-2:]
+        (rows, inner, columns), (left, right) = product
+        result = (left[0], right[1])
+        given, (asked, matrix) = self._kinds[forward].tensors[0], kind.tensors[-2:]
+        if len(asked) > 2 and asked[:-1] == given[:-1] and (asked[-1], matrix) == (columns, (columns, inner)):
+            return (*(self._labels_of(forward, 0) or ())[:-1], right[1]), right[::-1]
         # Gradients of the left matrix, and of the right one as it is and transposed.
         ways = (
             (((rows, columns), (columns, inner)), (result, right[::-1])),
@@ -248,6 +261,22 @@ class _Followed:
         )
         # Where several have these sizes, one of the three that a product runs over is the inputs' in each.
         return next((labels for shapes, labels in ways if shapes == kind.tensors[-2:]), None)
+
+    def _of_forward(self, number: int) -> tuple[tuple[int, int, int], tuple[Labels, Labels]] | None:
+        """Return the sizes of a forward product of matrices, rows, inner and columns, and the labels of both."""
+        kind = self._kinds[number]
+        if kind.rule not in (PRODUCT, LINEAR):
+            return None
+        place = 0 if kind.rule == LINEAR else len(kind.tensors) - 2
+        left, right = self._labels_of(number, place), self._labels_of(number, place + 1)
+        if left is None or right is None:
+            return None
+        first, second = kind.tensors[place : place + 2]
+        if kind.rule == PRODUCT:
+            return ((*first, second[1]), (left, right)) if len(first) == len(second) == 2 else None
+        flat = (prod(first[:-1]), first[-1])
+        rows = cut(left, first, flat)
+        return None if rows is None else ((*flat, second[0]), (rows, right[::-1]))
 
     def _labels_of(self, number: int, place: int) -> Labels | None:
         return self._labels[self._first[number] + place]
@@ -285,7 +314,8 @@ class _Followed:
         if shapes:
             self._of_parameters(kind, labels)
             self._of_samples(kind, labels)
-            _of_products(kind, labels)
+            of_products(kind, labels)
+            of_attention(kind, labels, self._size[BATCH], self._size[SEQUENCE])
         if len(shapes) > 1 and ((kind.rule == ELEMENTS and kind.sources is not None) or JOINS.match(kind.name)):
             unite(labels, shapes)
         for known, other in zip(labels, beside, strict=True):
@@ -352,18 +382,3 @@ class _Followed:
 
 def _how(tie: tuple[int, int, int]) -> int:
     return tie[1]
-
-
-def _of_products(kind: OperatorKind, labels: list[list[Label]]) -> None:
-    """Give the sizes that a product runs over one label, and those of batches of matrices."""
-    shapes = kind.tensors
-    if kind.rule not in (LINEAR, PRODUCT, BATCHED) or len(shapes) < 2:
-        return
-    left, right = (0, 1) if kind.rule == LINEAR else (len(shapes) - 2, len(shapes) - 1)
-    inner = -1 if kind.rule == LINEAR else max(-2, -len(shapes[right]))
-    if shapes[left][-1] == shapes[right][inner]:
-        labels[left][-1] = labels[right][inner] = labels[right][inner] or labels[left][-1]
-    if kind.rule == BATCHED and len(shapes[left]) == len(shapes[right]) == 3:
-        for number in range(len(shapes)):
-            if shapes[number][:1] == shapes[left][:1]:
-                labels[number][0] = labels[left][0] or labels[right][0]

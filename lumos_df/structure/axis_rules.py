@@ -31,7 +31,7 @@ RULES: Final = (
         ),
     ),
     (BACK, re.compile(r"(?i).*backward")),
-    (LINEAR, re.compile(r"aten::linear$")),
+    (LINEAR, re.compile(r"(?:aten::linear|LinearWith\w+)$")),
     (CONVOLUTION, re.compile(r"aten::\w*conv(?:olution|\d?d)?\w*$")),
     (BATCHED, re.compile(r"aten::(?:bmm|baddbmm_?)$")),
     (PRODUCT, re.compile(r"aten::(?:mm|addmm_?|_addmm_activation|matmul|_scaled_mm|_int_mm)$")),

@@ -1,0 +1,40 @@
+"""Which axes of a product's tensors are the same, and what those of attention's products hold."""
+
+from lumos_df.structure.axis_labels import BATCH, SEQUENCE, Label
+from lumos_df.structure.axis_rules import BATCHED, LINEAR, PRODUCT
+from lumos_df.structure.operator_kinds import OperatorKind
+
+
+def of_products(kind: OperatorKind, labels: list[list[Label]]) -> None:
+    """Give the sizes that a product runs over one label, and those of batches of matrices."""
+    shapes = kind.tensors
+    if kind.rule not in (LINEAR, PRODUCT, BATCHED) or len(shapes) < 2:
+        return
+    left, right = (0, 1) if kind.rule == LINEAR else (len(shapes) - 2, len(shapes) - 1)
+    inner = -1 if kind.rule == LINEAR else max(-2, -len(shapes[right]))
+    if shapes[left][-1] == shapes[right][inner]:
+        labels[left][-1] = labels[right][inner] = labels[right][inner] or labels[left][-1]
+    if kind.rule == BATCHED and len(shapes[left]) == len(shapes[right]) == 3:
+        for number in range(len(shapes)):
+            if shapes[number][:1] == shapes[left][:1]:
+                labels[number][0] = labels[left][0] or labels[right][0]
+
+
+def of_attention(kind: OperatorKind, labels: list[list[Label]], batch: int, sequence: int) -> None:
+    """Label what a batch of products has that came from nowhere, where it runs over the sequence two ways of three.
+
+    These are queries and keys; in front are the heads of all samples.
+    """
+    shapes = kind.tensors[-2:]
+    if kind.rule not in (PRODUCT, BATCHED) or [len(shape) for shape in shapes] != [3, 3] or sequence == 1:
+        return
+    (heads, rows, inner), (_, _, columns) = shapes
+    if (rows, inner, columns).count(sequence) != 2:
+        return
+    for known, shape in zip(labels[-2:], shapes, strict=True):
+        if known[0] is None and batch > 1 and heads % batch == 0:
+            known[0] = ((BATCH, heads),)
+        known[1:] = [
+            ((SEQUENCE, sequence),) if label is None and size == sequence else label
+            for size, label in zip(shape[1:], known[1:], strict=True)
+        ]
