@@ -11,15 +11,15 @@ import pytest
 
 from lumos_df.base.errors import HardwareError, LumosError, QueryError
 from lumos_df.calibrate.corpus_machine import CorpusMachine, calibrate, machine_of, on_corpus_machine
-from lumos_df.corpus import catalog, layout
+from lumos_df.corpus import layout
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.search import Search
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels import kernel_columns
 from lumos_df.model.software import Software
-from lumos_df.schema import TABLES
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run, full_disk
+from tests.corpus.traces import put_trace
 from tests.real import REAL
 
 GPU = "NVIDIA A100-SXM4-80GB"
@@ -90,18 +90,8 @@ def make(corpus: Path, device: str | None, operators: list[dict[str, Any]]) -> P
     """Make a corpus of one trace with these operators."""
     corpus.mkdir()
     layout.write_manifest(corpus)
-    folder = layout.trace_folder(corpus, "0" * 16)
-    folder.mkdir(parents=True)
-    with catalog.blank() as made:
-        about = "path, job, rank, others, device_name, operators"
-        made.execute(f"INSERT INTO traces({about}) VALUES ('a', 'b', 0, 0, ?, ?)", [device, len(operators)])
-        for row in operators:
-            names = ", ".join(row)
-            made.execute(f"INSERT INTO operators(rank, {names}) VALUES (0{', ?' * len(row)})", [*row.values()])
-        for table in TABLES:
-            made.sql(f"SELECT * EXCLUDE (trace_id) FROM {table.name}").write_parquet(
-                str(folder / f"{table.name}.parquet")
-            )
+    about = {"path": "a", "job": "b", "rank": 0, "others": 0, "device_name": device, "operators": len(operators)}
+    put_trace(corpus, "0" * 16, traces=[about], operators=[{"rank": 0, **row} for row in operators])
     return corpus
 
 

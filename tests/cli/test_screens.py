@@ -50,6 +50,8 @@ RUNS: list[dict[str, object]] = [
     {"gbs": 256, "iteration_time_s": 19.0},
     {"task": "DPO"},
 ]
+WIDTHS = (80, 160, None)
+"""A pipe, without a width, is 100 columns wide."""
 LINES = 60
 """A screen scrolls a little where a corpus has two jobs, and never by hundreds of lines."""
 LISTED = 80
@@ -74,7 +76,7 @@ def without_spaces(lines: list[str]) -> str:
     return "".join("".join(line.removesuffix("\\") for line in lines).split())
 
 
-@pytest.mark.parametrize("columns", [80, 100, 160, None])
+@pytest.mark.parametrize("columns", WIDTHS)
 @pytest.mark.parametrize("name", [*ON_CORPUS, *ALONE])
 def test_no_line_is_wider_than_the_screen(name: str, columns: int | None, corpus: Path) -> None:
     command = (*ON_CORPUS[name], "--corpus", str(corpus)) if name in ON_CORPUS else ALONE[name]
@@ -83,7 +85,7 @@ def test_no_line_is_wider_than_the_screen(name: str, columns: int | None, corpus
     assert 1 < len(lines) <= (LISTED if name == "tables" else LINES)
 
 
-@pytest.mark.parametrize("columns", [80, 100, 160, None])
+@pytest.mark.parametrize("columns", WIDTHS)
 def test_no_line_of_a_command_that_writes_is_wider(
     columns: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +113,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("truth") / "published_training_runs.csv", RUNS)
 
 
-@pytest.mark.parametrize("columns", [80, 100, 160, None])
+@pytest.mark.parametrize("columns", WIDTHS)
 def test_a_scoreboard_says_first_how_far_estimates_are_off(columns: int | None, measured: Path) -> None:
     lines = shown(("scoreboard", "--truth", str(measured.parent), "--dataset", "published"), columns)
     assert max(map(len, lines)) <= (columns or 100)
@@ -138,7 +140,7 @@ def test_an_estimate_says_all_of_where_the_step_goes() -> None:
     assert abs(sum(map(int, parts)) - 100) <= 2
 
 
-@pytest.mark.parametrize("columns", [80, 100, 160, None])
+@pytest.mark.parametrize("columns", WIDTHS)
 def test_a_calibration_says_what_to_expect_of_a_run_that_was_not_measured(
     columns: int | None, measured: Path, tmp_path: Path
 ) -> None:
@@ -150,7 +152,7 @@ def test_a_calibration_says_what_to_expect_of_a_run_that_was_not_measured(
     assert f"next:lumos-dfestimate--modelNAME--hardware{output}" in without_spaces(lines)
 
 
-@pytest.mark.parametrize("columns", [80, 100, 160, None])
+@pytest.mark.parametrize("columns", WIDTHS)
 def test_a_calibration_on_a_corpus_says_which_figures_it_sets(
     columns: int | None, corpus: Path, tmp_path: Path
 ) -> None:

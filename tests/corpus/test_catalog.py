@@ -15,6 +15,7 @@ from lumos_df.corpus import catalog, definitions, layout, view_files
 from lumos_df.corpus.reference import sql_reference
 from lumos_df.schema import TABLES, TRACES, Table, TableColumn
 from lumos_df.schema.arrow import arrow_schema
+from tests.corpus.traces import put_trace
 
 ROOT = Path(__file__).parent.parent.parent
 TRACE = "0123456789012345"  # all digits: must stay text
@@ -22,17 +23,8 @@ TRACE = "0123456789012345"  # all digits: must stay text
 
 def add_trace(corpus: Path, trace_id: str, *, kernels: int) -> None:
     """Put a trace into the corpus: kernels of 10 ns, one every 20 ns, and no other rows."""
-    folder = layout.trace_folder(corpus, trace_id)
-    folder.mkdir(parents=True)
-    with catalog.blank() as made:
-        made.execute(
-            "INSERT INTO operators(rank, op_id, kind, name, ts, dur) "
-            f"SELECT 0, i, 'kernel', 'gemm', 20 * i, 10 FROM range({kernels}) AS kernel(i)"
-        )
-        for table in TABLES:
-            made.sql(f"SELECT * EXCLUDE (trace_id) FROM {table.name}").write_parquet(
-                str(folder / f"{table.name}.parquet")
-            )
+    row = {"rank": 0, "kind": "kernel", "name": "gemm", "dur": 10}
+    put_trace(corpus, trace_id, operators=[row | {"op_id": number, "ts": 20 * number} for number in range(kernels)])
 
 
 @pytest.fixture(scope="module")

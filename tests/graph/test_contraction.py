@@ -77,7 +77,7 @@ def test_what_is_left_of_a_graph_has_the_times_that_it_had(case: Case) -> None:
     src, dst, binds = src.astype(np.int32), dst.astype(np.int32), binds.astype(np.int8)
     own, order = np.array(case.own), np.arange(many, dtype=np.int32)
     led = np.isin(order, dst[binds != END_END])
-    floor = np.where(led, forward.UNSET, 7 * order)
+    floor = np.where(led, forward.UNSET, 7 * order).astype(np.int64)
     pairs = len(case.kept) // 2
     transfer = np.array(case.transfer[:pairs], np.int64)
     instance = np.full(many, NONE)

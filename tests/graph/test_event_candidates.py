@@ -19,8 +19,8 @@ class Waits:
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
     group: NDArray[np.int64]
-    previous: NDArray[np.int32]
-    following: NDArray[np.int32]
+    previous: NDArray[np.int64]
+    following: NDArray[np.int64]
     ts: NDArray[np.int64]
     end: NDArray[np.int64]
 
@@ -36,8 +36,8 @@ class Waits:
             known = random.random((streams, waits)) < 0.8
             return np.where(known, np.clip(climbing, 0, rows - 1), -1).astype(np.int32)
 
-        def stream() -> NDArray[np.int32]:
-            return random.integers(-1, streams, waits).astype(np.int32)
+        def stream() -> NDArray[np.int64]:
+            return random.integers(-1, streams, waits)
 
         group = np.unique(random.integers(0, waits, waits) // 3, return_inverse=True)[1].reshape(-1)
         return cls(row(), row(), group, stream(), stream(), ts, ts + random.integers(0, 30, rows))

@@ -122,9 +122,9 @@ class _Patterns:
     """The same for waits of one operator that delay one stream."""
     run: NDArray[np.int64]
     """The same for waits of one thread with no launch between them."""
-    previous: NDArray[np.int32]
+    previous: NDArray[np.int64]
     """Stream that its thread issued to before, or NONE."""
-    following: NDArray[np.int32]
+    following: NDArray[np.int64]
     """Stream that its thread issues to next, or NONE."""
 
 

@@ -68,7 +68,7 @@ def candidates(src, dst, order, bounds, previous, following, ts, end, resolution
 
     Args:
         src, dst, order, bounds, ts, end, resolution: as of `fitting`.
-        previous, following: int32 [w] stream that the thread issued to before and after each wait, or NONE.
+        previous, following: int64 [w] stream that the thread issued to before and after each wait, or NONE.
         reaction: ns within which a row that waited starts.
 
     Returns:
