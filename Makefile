@@ -14,6 +14,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := report
 .PHONY: report test mutants torture check bench record validate docs clean
 
+# Processes keep the bytecode of modules, whatever the shell says: without it each compiles up to 400 of them, 0.3 s.
+export PYTHONDONTWRITEBYTECODE :=
+
 TRACES ?= data/traces
 BUILD := build/$(notdir $(abspath $(TRACES)))
 CORPUS ?= $(BUILD)/corpus
