@@ -63,8 +63,7 @@ def test_memory_of_an_allocator_is_held_against_what_it_gives() -> None:
     job = {"model": "llama-2-7b", "seq": 4096, "gpu": "h100-sxm", "plan": "tp=2,dp=4,batch=4"}
     runs = {"memory": {"zero=1": 40}, "out_of_memory": ["sp"]}
     whole, given = (
-        list(unseen_memory.tell({"whole_gpu": whole, "jobs": [{**job, **runs}]}, "megatron"))
-        for whole in (True, False)
+        list(unseen_memory.tell({"whole_gpu": whole, "jobs": [{**job, **runs}]}, "megatron")) for whole in (True, False)
     )
     assert whole[0].estimated_bytes - given[0].estimated_bytes == Software.read("megatron").reserve_bytes
     assert whole[0].off == pytest.approx(whole[0].estimated_bytes / (40 * 2**30) - 1.0)
