@@ -110,7 +110,8 @@ def _of_other(
     batch = _leading(structure, operations, _NO_SHAPES)
     local_sizes = _only_batch(none, batch, dtype)
     if not structure.layers:
-        return local_sizes
+        width = widths_inside.of_stages(operations) if structure.kind == "convolutional" else None
+        return replace(local_sizes, hidden=width or none)
     width = widths_inside.own(operations)
     if width:
         return replace(local_sizes, hidden=width)
@@ -125,6 +126,9 @@ def _of_other(
         shape = operation.tensor
         if operation.inside and shape and len(shape) == 3 and shape[0] == leading and shape[2] == hidden:
             pairs[shape[1]] += operation.count
+    if structure.kind == "convolutional":
+        # Stages have parts or multiples of one width: whichever is named, all grow along.
+        alike = {size: count for size, count in alike.items() if size == hidden or (size % hidden and hidden % size)}
     return replace(
         local_sizes,
         hidden=Fact(hidden, "shape", _SHARED_BY_MOST, by_count(alike)),

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from lumos_df.structure.facts import Fact
-from lumos_df.structure.shapes import Operation, most
+from lumos_df.structure.shapes import Operation, Shape, most
 
 
 def own(operations: list[Operation]) -> Fact | None:
@@ -29,6 +29,38 @@ def own(operations: list[Operation]) -> Fact | None:
         if operation.inside and operation.state:
             states[operation.state[1]] += operation.count
     return Fact(most(states), "shape", "the width of most recurrent layers' states") if states else None
+
+
+def of_stages(operations: list[Operation]) -> Fact | None:
+    """Return the width of a convolutional net in stages, None where nothing convolves: its first channels."""
+    weights = _weights(operations)
+    how = "the channels that the first convolution writes; all others but those of images and classes grow along"
+    return Fact(weights[0][0], "shape", how) if weights else None
+
+
+def between(operations: list[Operation]) -> set[int]:
+    """Return all widths of a convolutional net but those of its images and classes.
+
+    Classes are what the last product leads to, or the last convolution where it writes fewer channels than any other.
+    One that is a filter for each channel alone reads one.
+    """
+    weights = _weights(operations)
+    if not weights:
+        return set()
+    written, read = [weight[0] for weight in weights], [weight[1] for weight in weights]
+    image = {read[0]} - {*written}
+    classes = {written[-1]} if written[-1] < min(written[:-1], default=0) else set()
+    channels = {*written, *read} - image - classes - {1}
+    products = [{*operation.product[1:]} for operation in operations if operation.is_product()][:-1]
+    return channels.union(*(sizes for sizes in products if sizes & channels))
+
+
+def _weights(operations: list[Operation]) -> list[Shape]:
+    """Return the weights of convolutions, in the order of their first; each calls others of other names."""
+    convolutions = [each for each in operations if each.is_convolution() and len(each.weight) > 1]
+    names = Counter(each.name for each in convolutions).most_common(1)
+    usual = {name for name, _ in names}
+    return [each.weight for each in convolutions if each.name in usual]
 
 
 def recurrent(operations: list[Operation], hidden: int) -> set[int]:

@@ -310,6 +310,41 @@ def test_filters_of_single_channels_tell_no_width(described: Callable[..., Descr
     assert [job.facts[name].value for name in ("layers", "hidden", "ffn")] == [4, WIDTH, 2 * WIDTH]
 
 
+@pytest.mark.parametrize("growing", [False, True], ids=["stages", "joined"])
+def test_all_channels_of_a_net_without_layers_grow_but_those_of_images_and_classes(
+    described: Callable[..., Description],
+    growing: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    stages = [*residual(16, 32), convolution(32, 16, 16), *residual(32, 16), convolution(64, 8, 32), *residual(64, 8)]
+    joined = [convolution(12, 32, 16), convolution(12, 32, 28), convolution(12, 32, 40)]
+    job = described(Plain([convolution(16, 32, 3), *(joined if growing else stages), convolution(5, 8, 64)]))
+    sizes = Sizes.of(job)
+    assert (sizes.layers, sizes.hidden, sizes.channels) == (None, 16, (12, 28, 40, 64) if growing else (32, 64))
+    wider = Symbols(sizes, replace(sizes, hidden=32))
+    # Sides of maps are as many as channels.
+    assert wider.rescaled((BATCH, 16, 16, 16)) == (BATCH, 32, 16, 16)
+    assert wider.rescaled((5, 64, 3, 3)) == (5, 128, 3, 3)
+    assert wider.rescaled((16, 3, 7, 7)) == (32, 3, 7, 7)
+
+
+def test_stages_of_filters_for_each_channel_have_one_width(described: Callable[..., Description]) -> None:
+    def stage(width: int, side: int) -> list[Operator]:
+        filters = ("aten::convolution", ((BATCH, width, side, side), (width, 1, 7, 7)))
+        rows, norm = BATCH * side * side, ("aten::layer_norm", ((BATCH, side, side, width), (width,)))
+        return [filters, norm, linear(rows, width, 4 * width), linear(rows, 4 * width, width)]
+
+    net = Plain([convolution(24, 16, 3), *stage(24, 16) * 4, convolution(48, 8, 24), *stage(48, 8) * 4])
+    plain = described(net)
+    # Nobody but the user knows whether those are its layers.
+    for job in (plain, of_traces([plain.ranks[0].trace], {"layers": 4})):
+        assert not job.facts["hidden"].readings
+        sizes = Sizes.of(job)
+        wider = Symbols(sizes, replace(sizes, hidden=2 * (sizes.hidden or 0), ffn=2 * (sizes.ffn or 0) or None))
+        for width in (24, 48):
+            assert wider.rescaled((BATCH, width, 5, 5)) == (BATCH, 2 * width, 5, 5)
+            assert wider.rescaled((width, 4 * width)) == (2 * width, 8 * width)
+
+
 def test_a_stage_of_alike_convolutions_has_layers_and_channels(described: Callable[..., Description]) -> None:
     job = described(Plain(STAGE))
     assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [4, 24, BATCH]

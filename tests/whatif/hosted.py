@@ -181,7 +181,7 @@ class _Writer:
                 self.operator("aten::embedding_dense_backward", (job.batch, 1, 32), backward=True)
             self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
         if job.fused:
-            self.add_up([(2000, job.hidden)] * 2)
+            self.add_up([(2000, job.hidden), (2000, job.hidden), ()])
         at, started = len(self.events), self.now
         self.phase = "update"
         self.update()

@@ -46,7 +46,8 @@ def touched(
     _, example, inverse = np.unique(packed(code, kind), return_index=True, return_inverse=True)
     grown = np.ones(len(example))
     for number, at in enumerate(row[example].tolist()):
-        shape = tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]]))[0])
+        # A parameter of one number has no axes.
+        shape = next(iter(tensors(json.loads(trace.dims.words[trace.dims.code[at]]))), ())
         labels = axes.labels(at)
         grown[number] = prod(symbols.rescaled(shape, labels=labels[0] if labels else ())) / prod(shape)
     bytes_of = elements * _ELEMENT_BYTES / passes

@@ -100,7 +100,7 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     old = anchor.sizes
     _check_host(anchor, new, settings)
     batch = None
-    if old.hidden is None:
+    if old.hidden is None or (old.layers is None and old.hidden == new.hidden):
         batch = _batch(anchor, settings)
     measured_on = Machine.of(anchor.hardware, anchor.precision, tensor_float=anchor.tensor_float)
     hardware = Hardware.read(settings.hardware) if settings.hardware else anchor.hardware

@@ -45,6 +45,8 @@ _ATTENDS: Final = 2
 """Threshold, cost. By how much less heads cost beside their width or two sequences, as scores have. Evidence: four
 heads, or a rank's share of more, are few enough to be nothing known at no cost; only attention has such tensors."""
 _TWICE_COST: Final = {TOKENS: 30, BATCH: 30, GROUPS: 30, HEADS: 20, HEAD: 12, WIDTH: 3, SEQUENCE: 2, CONSTANT: 0}
+_FIRST_SIDE: Final = 2
+"""Place of a map's sides, or a convolution's weight's, behind what counts its channels."""
 _STACKED: Final = 3
 """Axes of the matrices of several experts."""
 _ALL_SHARE: Final = 0.8
@@ -104,6 +106,7 @@ class Symbols:
         if projection != old.hidden:
             self._heads = None
         self._tokens = _times(old.rank_seq, old.micro_batch)
+        self._in_stages = old.layers is None
         # No reading tells one sample.
         counted = new if self._samples == 1 else replace(new, micro_batch=1)
         for kind, cost, before, after, inputs in _values(old, counted):
@@ -264,6 +267,8 @@ class Symbols:
 
     def _read(self, shape: Shape, wide: int, labels: Labels) -> Shape:
         choices = list(map(self._choices, shape, labels))
+        if self._in_stages and len(shape) > _FIRST_SIDE + 1 and any(each.kind == WIDTH for each in choices[1]):
+            choices[_FIRST_SIDE:] = [[_Reading(CONSTANT, size, 0)] for size in shape[_FIRST_SIDE:]]
         best = min(product(*choices[-_LAST_AXES:]), key=_cost)
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
         if self._share is not None:

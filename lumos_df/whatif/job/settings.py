@@ -94,7 +94,7 @@ class Sizes:
     """Whether tensor-parallel ranks share the tokens between their products."""
     channels: tuple[int, ...] = ()
     """Other channels of a convolutional net's layers, gates of a recurrent net's, and what linear layers of either lead
-    to and from, that are a part or a multiple of `hidden`, and grow with it."""
+    to and from, that are a part or a multiple of `hidden`, and grow with it; of one in stages all channels inside."""
 
     windows: int = 1
     """Of a sample, which attention runs over one by one."""
@@ -145,10 +145,13 @@ def _channels(about: Description) -> tuple[int, ...]:
         return ()
     trace, structure = about.ranks[0].trace, about.ranks[0].structure
     operations = shapes.operations(trace, structure.phase, structure.layer)
+    if about.facts["model"].value == "convolutional" and not structure.layers:
+        return tuple(sorted(widths_inside.between(operations) - {hidden}))
     inside = widths_inside.recurrent(operations, hidden)
     if about.facts["model"].value == "convolutional":
         inside |= widths_inside.channels(operations).keys()
-    inside |= widths_inside.beside(operations, hidden)
+    for width in (hidden, *inside):
+        inside = inside | widths_inside.beside(operations, width)
     # One channel in is a filter of its own for each channel.
     inside -= {1, hidden, about.facts["ffn"].number}
     return tuple(sorted(size for size in inside if 0 in (size % hidden, hidden % size)))
