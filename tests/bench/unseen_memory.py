@@ -3,6 +3,7 @@
 The runs are in unseen_memory.toml, each with its source.
 """
 
+import math
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ class Held:
     @property
     def wrong(self) -> bool:
         """Whether a plan that ran is said not to fit, or the other way round."""
-        return self.fits != np.isfinite(self.measured_bytes)
+        return self.fits != math.isfinite(self.measured_bytes)
 
 
 def sources() -> list[dict[str, Any]]:
@@ -54,7 +55,8 @@ def sources() -> list[dict[str, Any]]:
 
 def runs_of(jobs: dict[str, Any]) -> dict[str, float]:
     """Return GiB by the rest of a plan, infinite of those that did not fit."""
-    return jobs.get("memory", {}) | dict.fromkeys(jobs.get("out_of_memory", ()), np.inf)
+    ran: dict[str, float] = jobs.get("memory", {})
+    return ran | dict.fromkeys(jobs.get("out_of_memory", ()), math.inf)
 
 
 def tell(source: dict[str, Any], profile: str) -> Iterator[Held]:
