@@ -3,6 +3,7 @@
 Of a trace without a GPU the operators that no other one calls stand for kernels, each with all that it calls.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -45,6 +46,9 @@ _OF_LAYERS: Final = re.compile(r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)$")
 _GRADIENT: Final = "AccumulateGrad"
 """Ends the name of what adds up the gradient of one parameter."""
 _HOST_ATTENTION: Final = re.compile(r"attention|flash_attn")
+_HOST_SOFTMAX: Final = re.compile(r"aten::_softmax(?:_backward_data)?$")
+_PER_HEAD: Final = 4
+"""Axes of what each head of each sequence says of each token: a softmax of these is attention in parts."""
 _HOST_NORM: Final = re.compile(r"(?i)(?:layer|rms|batch|group)_?norm")
 
 
@@ -135,13 +139,11 @@ def _host_operators(trace: Trace) -> ComputeKernels:
     begins = np.flatnonzero(np.diff(caller[row], prepend=NONE))
     first = row[begins].astype(np.int32)
     turn = np.arange(len(row)) - np.repeat(begins, np.diff(np.append(begins, len(row))))
-    holds = {
-        pattern: np.array([*map(bool, map(pattern.search, rows.names)), False])
-        for pattern in (_HOST_WORK, _HOST_ATTENTION, _HOST_NORM)
-    }
+    works, fused, norms = (rows.named(pattern.search)[row] for pattern in (_HOST_WORK, _HOST_ATTENTION, _HOST_NORM))
+    in_parts = attends_in_parts(trace)[row]
     work, attends, norm = (
-        np.logical_or.reduceat(held[rows.name[row]], begins) if len(row) else np.empty(0, np.bool_)
-        for held in holds.values()
+        np.logical_or.reduceat(held, begins) if len(row) else np.empty(0, np.bool_)
+        for held in (works, fused | in_parts, norms)
     )
     order = np.argsort(rows.ts[first], kind="stable")
     phase = trace.phase[first][order]
@@ -164,6 +166,18 @@ def _host_operators(trace: Trace) -> ComputeKernels:
         transfers=np.zeros(len(first), np.int32),
         gradients=_gradients(rows, first),
     )
+
+
+def attends_in_parts(trace: Trace) -> NDArray[np.bool_]:
+    """Return which rows are the softmax, or its backward, of attention that the host does operator by operator [n]."""
+    per_head = np.array([*map(_is_per_head, trace.dims.words), False])
+    attends: NDArray[np.bool_] = trace.rows.named(_HOST_SOFTMAX.match) & per_head[trace.dims.code]
+    return attends
+
+
+def _is_per_head(inputs: str) -> bool:
+    first = (json.loads(inputs) or [None])[0]
+    return isinstance(first, list) and len(first) == _PER_HEAD
 
 
 def _gradients(rows: Rows, row: NDArray[np.int32]) -> int | None:

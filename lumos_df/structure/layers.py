@@ -1,6 +1,5 @@
 """Phase, layer and micro-batch of every operator of a trace, each with where it is known from."""
 
-import json
 import re
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -26,7 +25,7 @@ from lumos_df.schema.codes import (
     SOFTMAX,
 )
 from lumos_df.structure import micro_batches, passes, spread_labels, stacks
-from lumos_df.structure.compute_stream import ComputeKernels, compute_kernels
+from lumos_df.structure.compute_stream import ComputeKernels, attends_in_parts, compute_kernels
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.passes import Passes
@@ -43,9 +42,6 @@ _OPERATORS: Final = (
 )
 """What the operators say of a model that runs on no GPU."""
 _BATCHED: Final = re.compile(r"aten::b(?:addb)?mm$")
-_SOFTMAX: Final = re.compile(r"aten::_softmax$")
-_PER_HEAD: Final = 4
-"""Axes of what each head of each sequence says of each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,11 +316,7 @@ def _attends_in_parts(trace: Trace) -> bool:
 
     That is a softmax of (batch, heads, tokens, tokens) in a model that multiplies batches of matrices.
     """
-    rows = trace.rows
-    products, softmax = rows.named(_BATCHED.match), rows.named(_SOFTMAX.match)
-    codes = np.unique(trace.dims.code[softmax & (trace.dims.code >= 0)])
-    shapes = [(json.loads(trace.dims.words[code]) or [None])[0] for code in codes.tolist()]
-    return bool(products.any()) and any(isinstance(shape, list) and len(shape) == _PER_HEAD for shape in shapes)
+    return bool(trace.rows.named(_BATCHED.match).any() and attends_in_parts(trace).any())
 
 
 def _phases(

@@ -541,6 +541,39 @@ def test_whole_samples_are_no_windows(described: Callable[..., Description], aro
     assert "windows" not in job.facts
 
 
+def attends(tokens: int, keys: int) -> list[Operator]:
+    """Attention by a batch of 10 without biases, whose three products into the heads are alike over as many keys."""
+
+    def product(rows: int) -> Operator:
+        return "aten::mm", ((rows, WIDTH), (WIDTH, WIDTH))
+
+    scores = (10, 6, tokens, keys)
+    into: list[Operator] = []
+    for rows in (tokens, keys, keys):
+        into += [product(10 * rows), ("aten::view", ((10, rows, WIDTH),)), ("aten::transpose", ((10, rows, 6, 16),))]
+    return [
+        ("aten::rms_norm", ((10, tokens, WIDTH), (WIDTH,))),
+        *into,
+        ("aten::bmm", ((60, tokens, 16), (60, 16, keys))),
+        ("aten::_softmax", (scores,)),
+        ("aten::bmm", ((60, tokens, keys), (60, keys, 16))),
+        product(10 * tokens),
+    ]
+
+
+def test_products_into_the_heads_are_no_layers_where_attention_comes_in_parts(
+    described: Callable[..., Description],
+) -> None:
+    def mlp(tokens: int) -> list[Operator]:
+        return [linear(10 * tokens, WIDTH, 4 * WIDTH), linear(10 * tokens, 4 * WIDTH, WIDTH)]
+
+    encoder, decoder = [*attends(40, 40), *mlp(40)], [*attends(20, 20), *attends(20, 40), *mlp(20)]
+    job = described(Plain([*STEM, *encoder * 2, *decoder * 2, *HEAD]))
+    told = {"layers": 2, "hidden": WIDTH, "ffn": 4 * WIDTH, "heads": 6, "micro_batch": 10, "micro_batches": 1}
+    assert {name: job.facts[name].value for name in told} == told
+    assert job.ranks[0].structure.stacks == 2
+
+
 def test_all_tokens_as_one_matrix_are_no_sample(described: Callable[..., Description]) -> None:
     layer = [*windowed(40, 1, (40, 16)), ("aten::view", ((1, 640, WIDTH),))]
     job = described(Plain([*STEM, *layer * 4, *HEAD]))

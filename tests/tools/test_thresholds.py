@@ -85,7 +85,7 @@ NO_DECISION = {
     "structure.axis_labels._MOST_AXES",
     "structure.axis_labels._MOST_ORDERS",
     "structure.experts._MATRICES",
-    "structure.layers._PER_HEAD",
+    "structure.compute_stream._PER_HEAD",
     "structure.parallelism._SCALAR_BYTES",
     "structure.repetition._CANDIDATES",
     "structure.repetition._REACH",
