@@ -42,14 +42,18 @@ def meanwhile(host: HostWork, row: NDArray[np.int64], first_ns: NDArray[np.int64
     return part
 
 
-def waited(host: HostWork) -> NDArray[np.int64]:
+def waited(host: HostWork, collective: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
     """Return how much of each edge's lag its thread waits for collectives of the host, ns [edges of the trace].
 
     A thread that goes on after a collective has waited for it since it fell silent, also while nobody ran it yet,
     since it was in a queue.
+
+    Args:
+        host: the trace's host work.
+        collective: rows of collectives; by default all of the host.
     """
     rows, lag = host.graph.rows, host.graph.edges.lag
-    collective = host_collectives(rows)
+    collective = host_collectives(rows) if collective is None else collective
     waits = meanwhile(host, collective, rows.dur[collective])
     if not len(collective):
         return waits
