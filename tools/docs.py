@@ -42,7 +42,10 @@ def _cli_lines(app: typer.Typer) -> Iterator[str]:
     yield "Generated from the commands themselves (`make docs`)."
     yield ""
     yield "Results go to standard output and nothing else does; progress and notes go to standard error."
-    yield "Exit status: 0 done, 1 the input is bad (one line says what, where and the remedy), 2 usage."
+    yield (
+        "Exit status: 0 done, 1 the input is bad (one line says what, where and the remedy), 2 usage, 130 stopped by "
+        "Ctrl-C. However a command ends, outputs are whole or not there."
+    )
     group = typer.main.get_command(app)
     parent = typer.Context(group, info_name="lumos-df", terminal_width=_WIDTH)
     yield from _command_lines(parent, "lumos-df")
