@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
+from tests.torture import dialects
+
 VALUES: Final[tuple[Any, ...]] = (
     *(
         None,
@@ -119,4 +121,6 @@ def _event(document: dict[str, Any], choose: random.Random) -> dict[str, Any]:
 
 _CHANGES: Final[tuple[Callable[[dict[str, Any], random.Random], None], ...]] = (
     *(_value, _value, _value, _lost, _borrowed, _event_changed, _shifted, _header),
+    *(dialects.newer_events, dialects.newer_events, dialects.newer_header, dialects.deep_calls),
+    *(dialects.several_processes, dialects.numbers_as_texts),
 )
