@@ -56,7 +56,12 @@ def publish(
 
 def pack(raw: Path, target: Path) -> None:
     """Write a file to `target`, gzipped, which appears whole. Raises `OSError` where it cannot be written."""
-    with draft_of(target) as draft, raw.open("rb") as source, gzip.open(draft, "wb", compresslevel=4) as packed:
+    with (
+        draft_of(target) as draft,
+        raw.open("rb") as source,
+        draft.open("wb") as plain,
+        gzip.GzipFile("", "wb", compresslevel=4, fileobj=plain, mtime=0) as packed,
+    ):
         shutil.copyfileobj(source, packed, 1 << 20)
 
 

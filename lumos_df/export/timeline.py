@@ -2,6 +2,8 @@
 
 import gzip
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -86,8 +88,15 @@ def _stored(
     return jobs
 
 
-def _open(path: Path, *, compressed: bool) -> IO[bytes]:
-    return gzip.open(path, "wb", compresslevel=4) if compressed else path.open("wb")  # type: ignore[return-value]  # it writes bytes
+@contextmanager
+def _open(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
+    """Open a draft for writing; what is packed says neither the draft's name nor the time, so it is alike each time."""
+    with path.open("wb") as plain:
+        if not compressed:
+            yield plain
+            return
+        with gzip.GzipFile("", "wb", compresslevel=4, fileobj=plain, mtime=0) as packed:
+            yield packed  # type: ignore[misc]  # it writes bytes
 
 
 def _write_rank(writer: "_Writer", rank: ExportedRank, label: str, what: ExportKind, *, changed: bool) -> None:

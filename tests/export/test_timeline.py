@@ -60,6 +60,12 @@ def timeline(corpus: Path, request: pytest.FixtureRequest) -> Timeline:
     return events
 
 
+def test_a_packed_timeline_says_neither_a_name_nor_when_it_was_written(corpus: Path) -> None:
+    file = corpus.parent / "packed.json.gz"
+    export(corpus, ExportKind.PERFETTO, file)
+    assert file.read_bytes()[:10] == gzip.compress(b"", 4, mtime=0)[:8] + b"\x00\xff"
+
+
 def ns(microseconds: float) -> int:
     return round(microseconds * 1000)
 
