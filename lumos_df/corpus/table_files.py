@@ -1,5 +1,6 @@
 """What the graph adds to a corpus: one Parquet file a table and trace, written in one step."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,13 +52,23 @@ def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) ->
         table: the table.
         columns: a value for every column but `trace_id`: an array, a list, or a pyarrow array.
 
-    Raises `UnwritableError` when it cannot be written.
+    Raises `UnwritableError` when it cannot be written, or its trace has been removed.
     """
+    folder = trace_folder(corpus, trace_id)
+    gone = f"{folder}: removed while the command ran; run it again, or ingest the trace again"
     try:
         make_known(corpus, table)
-        return write_in(trace_folder(corpus, trace_id), table, columns)
+        differ = write_in(folder, table, columns)
     except OSError as error:
-        raise UnwritableError(unwritable(corpus, error)) from None
+        raise UnwritableError(unwritable(corpus, error) if folder.exists() else gone) from None
+    if not trace_id.startswith(ESTIMATE) and not (folder / "traces.parquet").exists():
+        # Who removes a folder does not see what comes in meanwhile: a trace of nothing but this would stay.
+        remove(corpus, trace_id, table)
+        remove_replay(corpus, trace_id)
+        with suppress(OSError):
+            folder.rmdir()
+        raise UnwritableError(gone)
+    return differ
 
 
 def make_known(corpus: Path, table: Table) -> None:

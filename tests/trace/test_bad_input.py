@@ -7,6 +7,7 @@ import lzma
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 from lumos_df.base.errors import CorpusError
+from lumos_df.base.files import draft_of
+from lumos_df.corpus import table_files
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.layout import MANIFEST, STAGING
 from lumos_df.trace.ingest import ingest
@@ -203,6 +206,33 @@ def test_a_trace_that_lost_its_row_is_named_by_the_next_ingest(lumos: Run, tmp_p
         assert failed.message.endswith("; remove the folder around it and ingest the trace again")
     shutil.rmtree(file.parent)
     assert counts(ingest([first, second], corpus, workers=1)) == (2, 0, 0)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_trace_that_is_removed_while_it_is_replayed_is_gone(
+    lumos: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, whole: bool
+) -> None:
+    """`rm -r` lists a folder, removes what it has listed, and then the folder, which fails where a file came in."""
+    corpus = tmp_path / "c"
+    for rank in range(2):
+        ingest([small(tmp_path / f"job/rank{rank}.json", f"operator {rank}")], corpus, workers=1)
+
+    def beside_rm(path: Path) -> AbstractContextManager[Path]:
+        if path.stem == "replays":
+            for file in path.parent.iterdir():
+                file.unlink()
+            if whole:
+                path.parent.rmdir()
+        return draft_of(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table_files, "draft_of", beside_rm)
+        done = lumos("replay", "--corpus", corpus)
+    assert (done.returncode, done.stdout) == (1, "")
+    gone = done.stderr.split(": ")[1]
+    assert done.stderr == f"lumos-df: {gone}: removed while the command ran; run it again, or ingest the trace again\n"
+    assert not Path(gone).exists()
+    assert counts(ingest([tmp_path / "job"], corpus, workers=1)) == (1, 1, 0)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
