@@ -6,6 +6,7 @@ Three dialects: `kineto`; `kineto-2021`, whose categories are capitalised and wh
 
 import io
 import re
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -117,6 +118,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
     origin = schema.within(trace.metadata.get("baseTimeNanoseconds"), 64) or 0
     end = int((operators.ts + operators.dur).max(initial=0))
     memory = _memory(trace, threads, types)
+    ranks = _ranks(trace, info)
     return Recording(
         dialect=_dialect(trace),
         clock_origin_ns=origin if 0 <= origin <= LATEST - end else 0,
@@ -128,7 +130,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
         attributes={attribute: trace.stated[key] for attribute, key in _ATTRIBUTES.items()},
         memory=memory,
         counters=_counters(trace, types),
-        ranks=_ranks(trace, info),
+        ranks=ranks,
         world_size=schema.within(info.get("world_size"), 32),
         backend=_text(info.get("backend")),
         nccl_version=_text(info.get("nccl_version")),
@@ -146,7 +148,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
             non_events=counts[scanned.NOT_OBJECTS],
         ),
         truncated=trace.truncated,
-        warnings=(*trace.warnings, *_without_bytes(memory)),
+        warnings=(*trace.warnings, *_without_bytes(memory), *_of_other_processes(trace, kinds, ranks)),
     )
 
 
@@ -154,6 +156,22 @@ def _without_bytes(memory: RecordedMemory) -> list[str]:
     """Tell of changes of memory that do not say by how much."""
     silent = int(np.count_nonzero(memory.change_bytes == NULL))
     return [f"{format_count(silent, 'memory event')} without 'Bytes': how much changed is unknown"] if silent else []
+
+
+def _of_other_processes(trace: ScannedTrace, kinds: NDArray[np.int8], ranks: Sequence[RecordedRank]) -> list[str]:
+    """Tell of a rank's GPU rows whose correlation calls of several processes have: each process counts its own."""
+    if len(ranks) > 1:
+        return []
+    correlation = trace.wide[scanned.WIDE_CORRELATION]
+    calls = np.flatnonzero((kinds == RUNTIME) & (correlation != NULL))
+    process = trace.tracks[:, 0][trace.narrow[scanned.NARROW_TRACK][calls]]
+    if not len(calls) or (process == process[0]).all():
+        return []
+    pairs = np.unique(np.stack((correlation[calls], process)), axis=1)[0]
+    shared = pairs[1:][pairs[1:] == pairs[:-1]]
+    guessed = int(np.isin(correlation[among(kinds, GPU)], shared).sum())
+    several = "calls of several processes have their correlation; record each process by itself"
+    return [f"{format_count(guessed, 'GPU row')} may be another process's: {several}"] if guessed else []
 
 
 def compile_scanner() -> None:

@@ -125,6 +125,17 @@ def test_rows_without_a_launch_are_counted(tmp_path: Path) -> None:
     assert trace["warnings"] == ["3 GPU rows without a launch call"]
 
 
+@pytest.mark.parametrize(("process", "correlation", "told"), [(2, 11, True), (2, 12, False), (1, 11, False)])
+def test_correlations_of_several_processes_are_told(
+    tmp_path: Path, process: int, correlation: int, *, told: bool
+) -> None:
+    other = launch(2, 5, correlation) | {"pid": process}
+    events = [launch(2, 5, correlation=11), other, kernel("gemm", 8, 5, correlation=11)]
+    (trace,) = rows(corpus_of(tmp_path, events), "SELECT warnings FROM traces")
+    several = "calls of several processes have their correlation; record each process by itself"
+    assert trace["warnings"] == told * [f"1 GPU row may be another process's: {several}"]
+
+
 def test_host_rows_have_threads_and_gpu_rows_devices_and_streams(tmp_path: Path) -> None:
     found = operators(
         tmp_path,
