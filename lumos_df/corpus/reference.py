@@ -24,9 +24,16 @@ Times are whole nanoseconds: `ts` is a start on the trace's own clock (add `trac
 `_gbps` (10^9 bytes a second). An operator is known by `(trace_id, op_id)`.
 Every view over traces begins with their `job`.
 
-A trace's rows lie in files of its own, and DuckDB opens those of other traces only where it must: of many ranks, one is
-asked for by its trace, `WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank = 3)`. With `WHERE rank = 3` alone
-it looks into the files of all ranks.
+A trace's rows lie in files of its own, and DuckDB opens those of other traces only where it must. Of many ranks, one is
+asked for by its trace. A stored table takes `WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank = 3)`; a view
+that joins tables has to have the id before it begins:
+
+```sql
+SET VARIABLE trace = (SELECT trace_id FROM traces WHERE rank = 3);
+FROM kernel WHERE trace_id = getvariable('trace')
+```
+
+With `WHERE rank = 3` alone DuckDB looks into the files of all ranks, as it does for views that compare ranks or steps.
 """
 
 _FOLDERS: Final = {

@@ -175,6 +175,19 @@ def test_an_open_connection_sees_a_trace_that_arrives(corpus: Path) -> None:
     ],
 )
 def test_a_join_by_trace_opens_no_other_trace(corpus: Path, query: str) -> None:
+    assert _beside_a_trace_that_cannot_be_read(corpus, query) == [(3,)]
+
+
+@pytest.mark.parametrize("view", ["kernel", "launch", "idle"])
+def test_a_view_opens_no_other_trace_where_the_id_is_in_a_variable(corpus: Path, view: str) -> None:
+    known = "SET VARIABLE trace = (SELECT trace_id FROM traces WHERE rank = 3)"
+    of_one = f"SELECT DISTINCT trace_id FROM {view} WHERE trace_id = getvariable('trace')"
+    assert _beside_a_trace_that_cannot_be_read(corpus, f"{known}; {of_one}") in ([(TRACE,)], [])
+    with catalog.connect(corpus) as connection, pytest.raises(duckdb.Error):
+        connection.execute(f"FROM {view} WHERE rank = 3").fetchall()
+
+
+def _beside_a_trace_that_cannot_be_read(corpus: Path, query: str) -> list[tuple[object, ...]]:
     add_trace(corpus, "other", kernels=3)
     for trace_id, known in ((TRACE, {"job": "a", "rank": 3}), ("other", {"job": "b", "rank": 4})):
         row = {field.name: [known.get(field.name)] for field in arrow_schema(TRACES)}
@@ -183,7 +196,7 @@ def test_a_join_by_trace_opens_no_other_trace(corpus: Path, query: str) -> None:
         )
     (layout.trace_folder(corpus, "other") / "operators.parquet").write_bytes(b"no Parquet")
     with catalog.connect(corpus) as connection:
-        assert connection.execute(query).fetchall() == [(3,)]
+        return connection.execute(query).fetchall()
 
 
 @pytest.mark.parametrize("view", ["launch", "queue_depth"])
