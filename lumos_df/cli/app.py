@@ -60,7 +60,7 @@ def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Profiler traces of training jobs, as tables: ingest them, ask with SQL, report."""
-    context.call_on_close(store_corpora)
+    context.call_on_close(partial(store_corpora, context.invoked_subcommand))
     if version:
         typer.echo(f"lumos-df {__version__}")
         raise typer.Exit

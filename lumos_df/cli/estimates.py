@@ -175,7 +175,7 @@ def _estimate_plan(
         from lumos_df.estimate import store  # noqa: PLC0415 - slow to import
 
         stored = store.write(corpus, estimated, job)
-        print(f"{corpus}: stored as {stored}", file=sys.stderr)
+        notes.tell(f"{corpus}: stored as {stored}")
     if chosen is None:
         from lumos_df.cli.screens.estimate_screen import draw_held, draw_plan  # noqa: PLC0415 - slow to import
 

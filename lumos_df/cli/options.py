@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lumos_df.base.errors import LumosError
+from lumos_df.base.errors import CorpusError, LumosError
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, parse_shard
-from lumos_df.corpus.object_store import stored
+from lumos_df.corpus.object_store import as_named, stored
 from lumos_df.corpus.output import Format
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 DEFAULT_CORPUS: Final = Path("corpus")
 """Where a corpus is unless a command is told."""
 
+_READ: Final = frozenset({"calibrate", "diff", "export", "generate", "report", "sql"})
+"""Commands that add to a corpus only what they compute by the way."""
 _on_stores: Final = ExitStack()
 """Corpora that the command was given by their URLs."""
 
@@ -27,9 +29,17 @@ def corpus_folder(place: str) -> Path:
     return _on_stores.enter_context(stored(place))
 
 
-def store_corpora() -> None:
-    """Store what the command has added to corpora that it was given by their URLs."""
-    _on_stores.close()
+def store_corpora(command: str | None) -> None:
+    """Store what the command of that name has added to corpora that it was given by their URLs.
+
+    Raises `CorpusError` where the store does not take it. A command that only reads has answered: it says so.
+    """
+    try:
+        _on_stores.close()
+    except CorpusError as error:
+        if command not in _READ:
+            raise
+        typer.echo(as_named(f"warning: what was computed for the answer stays on this machine: {error}"), err=True)
 
 
 Corpus = Annotated[Path, typer.Option(parser=corpus_folder, metavar="DIR|URL", help="The corpus.")]

@@ -65,8 +65,8 @@ def stored(place: str | os.PathLike[str]) -> Iterator[Path]:
 def opened(place: str | os.PathLike[str]) -> Path:
     """Return the folder of a corpus: of a URL that of its copy, brought up to date.
 
-    Raises `CorpusError` where the store cannot be read, or holds more than a cache may, and `LumosError` for a URL that
-    lost a slash.
+    Raises `CorpusError` where the store cannot be read, has no such bucket, or holds more than a cache may, and
+    `LumosError` for a URL that lost a slash.
     """
     text = os.fspath(place)
     if not is_url(text):
@@ -93,7 +93,9 @@ class _Copy:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._files, self._root = file_system(self.url)
+        self._files, self._root = file_system(url)
+        if not self._root.strip("/"):
+            raise CorpusError(f"{url}: no bucket; write its name behind ://, and a folder")
         self.folder = _cache() / hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
     def fetch(self) -> None:
@@ -137,7 +139,10 @@ class _Copy:
             self._files.invalidate_cache()
             try:
                 found = self._files.find(self._root, detail=True)
-            except FileNotFoundError:  # a new corpus
+            except FileNotFoundError:
+                # Some say so of a new corpus, all that know buckets of one that is not there: nothing makes that.
+                if not self._files.exists(self._root.strip("/").partition("/")[0]):
+                    raise
                 found = {}
         prefix = self._root.rstrip("/") + "/"
         infos = {path[len(prefix) :]: info for path, info in found.items() if path.startswith(prefix)}

@@ -230,12 +230,82 @@ def test_a_command_whose_result_cannot_be_stored_fails_in_a_line(
     assert done.stdout.startswith(f"{URL}: read 1 file")
 
 
+def test_who_may_only_read_a_store_gets_every_answer(
+    tmp_path: Path, lumos: Run, machine: Callable[[str], None], store: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError("Access Denied")
+
+    run("ingest", str(small(tmp_path / "job/rank0.json")), "--corpus", URL)
+    before = dict(store.store)
+    machine("of a reader")
+    monkeypatch.setattr(MemoryFileSystem, "put", denied)
+    for words in (("report", "--view", "straggler"), ("sql", "FROM straggler")):
+        done = lumos(*words, "--corpus", URL)
+        assert done.returncode == 0
+        assert "rank" in done.stdout
+        assert done.stderr.splitlines()[-1] == (
+            f"warning: what was computed for the answer stays on this machine: {URL}: cannot be written "
+            "(Access Denied); check the URL and your credentials"
+        )
+    done = lumos("replay", "--corpus", URL)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        f"lumos-df: {URL}: cannot be written (Access Denied); check the URL and your credentials",
+    )
+    assert store.store == before
+
+
 @pytest.mark.usefixtures("store", "machine")
 def test_a_user_reads_the_url_and_not_the_copy() -> None:
     with pytest.raises(CorpusError) as raised:
         connect(URL)
     assert object_store.as_named(str(raised.value)).startswith(f"{URL}: no corpus here")
     assert object_store.as_named(str(raised.value)).endswith(f"--corpus {URL}")
+
+
+@pytest.mark.usefixtures("store", "machine")
+def test_a_bucket_that_is_not_there_is_said_before_a_trace_is_read(
+    tmp_path: Path, lumos: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise FileNotFoundError("The specified bucket does not exist")
+
+    monkeypatch.setattr(MemoryFileSystem, "find", none)
+    trace = small(tmp_path / "rank0.json")
+    done = lumos("ingest", trace, "--corpus", "memory://none/c")
+    assert (done.returncode, done.stdout) == (1, "")
+    said = "lumos-df: memory://none/c: cannot be read (The specified bucket does not exist)"
+    assert done.stderr == f"{said}; check the URL and your credentials\n"
+    done = lumos("ingest", trace, "--corpus", "memory://")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "lumos-df: memory://: no bucket; write its name behind ://, and a folder\n"
+
+
+@pytest.mark.usefixtures("store", "machine")
+def test_a_store_that_says_of_a_new_folder_that_it_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = MemoryFileSystem()
+    files.pipe("/bucket/of/others", b"")
+    find = MemoryFileSystem.find
+
+    def strict(store: MemoryFileSystem, path: str, **more: Any) -> Any:
+        if not store.exists(path):
+            raise FileNotFoundError(path)
+        return find(store, path, **more)
+
+    monkeypatch.setattr(MemoryFileSystem, "find", strict)
+    assert counts(ingest([small(tmp_path / "rank0.json", "a")], URL, workers=1)) == (1, 0, 0)
+
+
+@pytest.mark.usefixtures("store", "machine")
+def test_an_estimate_on_a_store_is_told_by_its_url(lumos: Run) -> None:
+    done = lumos(
+        *("estimate", "--model", "llama-3-8b", "--hardware", "h100-sxm", "--plan", "dp=8,batch=16"), "--corpus", URL
+    )
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"{URL}: stored as estimate-")
 
 
 @pytest.fixture
@@ -280,6 +350,8 @@ def test_a_real_server(tmp_path: Path, machine: Callable[[str], None], server: A
         (info["ETag"].strip('"'), info["size"])
         for info in map(server.info, sorted(server.ls("bucket/job", detail=False)))
     ]
+    with pytest.raises(CorpusError, match=r"s3://none/c: cannot be read \(The specified bucket does not exist\)"):
+        opened("s3://none/c")
 
 
 @pytest.mark.parametrize("objects", [1, 4, 10, 16])
