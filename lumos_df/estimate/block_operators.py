@@ -8,7 +8,16 @@ from lumos_df.estimate.kernels.configurations import write_blocks
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import layer_operators as op
+from lumos_df.model.kernels import state_space
 from lumos_df.model.kernels.block_costs import OPERATORS
+from lumos_df.model.kernels.layer_operators import vocabulary
+from lumos_df.model.kernels.memory import (
+    attention_parameters,
+    feed_forward_parameters,
+    layer_parameters,
+    mixer_parameters,
+)
+from lumos_df.model.pipeline.stages import parameter_add_seconds
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
@@ -66,7 +75,38 @@ def block_operators(model: Model, hardware: Hardware, software: Software, plan: 
                     "flops": round(flops) if shaped else None,
                 }
             )
-    return operators
+    each_s = parameter_add_seconds(*(row[0] for row in rows[1:]))
+    added = {block: held for block, held in _parameters(rows[0][0], rows[1][0]).items() if held * each_s > 0.0}
+    repeats = dict(zip(BLOCKS, times, strict=True)) | {"head": 1}
+    return operators + [
+        {
+            **dict.fromkeys(operators[0]),
+            "op_id": len(operators) + place,
+            "block": block,
+            "blocks": repeats[block],
+            "kind": "kernel",
+            "family": "elementwise",
+            "name": "add_gradients",
+            "phase": "backward",
+            "dur": round(held * each_s * _NS),
+            "bytes": held * software.add_bytes,
+        }
+        for place, (block, held) in enumerate(added.items())
+    ]
+
+
+def _parameters(model: np.void, plan: np.void) -> dict[str, float]:
+    """Return the parameters of a rank that a block of each kind has, where the model has any."""
+    t = plan["tp"]
+    table = vocabulary(model, plan) * model["hidden"] / t
+    held = {"attention": attention_parameters(model) / t} if model["attention_layers"] else {}
+    if model["mamba_layers"]:
+        held["state_space"] = state_space.mixer_parameters(model) / t
+    if model["dense_layers"]:
+        held["mlp"] = feed_forward_parameters(model, model["ffn"]) / t
+    if model["experts"]:
+        held["experts"] = sum(layer_parameters(model, plan, True)) - mixer_parameters(model) / t
+    return {**held, "embedding": table, "head": table}
 
 
 _SHAPE: Final = {"m": op.M, "n": op.N, "k": op.K, "batch": op.BATCH}

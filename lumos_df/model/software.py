@@ -81,6 +81,12 @@ SOFTWARE_COLUMNS: Final = (
     Column("gradient_bytes", "bytes a parameter in which gradients are kept: 2 or 4", REAL),
     Column("reduce_bytes", "bytes a parameter in which gradients are reduced over data-parallel ranks", REAL),
     Column(
+        "add_bytes",
+        "bytes a parameter that adding a micro-batch's gradients to those before moves, beside the product that makes"
+        " them: 10 for a pass of its own into 4 bytes, 6 into 2 bytes or by the product into 4, 2 by it into 2",
+        REAL,
+    ),
+    Column(
         "optimizer_bytes",
         "bytes a parameter of the optimizer's state: 12 for Adam with fp32 master weights and moments",
         REAL,
@@ -226,6 +232,13 @@ class Software:
     """Bytes a parameter in which gradients are kept: 2 or 4."""
     reduce_bytes: float
     """Bytes a parameter in which gradients are reduced over data-parallel ranks."""
+    add_bytes: float
+    """Bytes a parameter that adding a micro-batch's gradients to those before moves, beside the product that makes
+    them.
+
+    A pass of its own reads them in 2 bytes, and reads and writes the sum: 10 with a sum of 4 bytes, 6 of 2. A product
+    that adds (Megatron-LM's `gradient_accumulation_fusion`) reads the sum, and writes it instead of 2 bytes: 6 or 2.
+    """
     optimizer_bytes: float
     """Bytes a parameter of the optimizer's state: 12 for Adam with fp32 master weights and moments."""
     step_bytes: float

@@ -112,6 +112,7 @@ BARE: Final = replace(
     balanced=False,
     gradient_bytes=4.0,
     reduce_bytes=4.0,
+    add_bytes=0.0,
     optimizer_bytes=12.0,
     compute_factor=1.0,
     attention_factor=1.0,

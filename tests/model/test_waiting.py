@@ -1,6 +1,7 @@
 """What waits and what hides: collectives for the last host and behind products, experts for routing; slow attention."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema.plan_words import ATTENTION_KERNELS
-from tests.model.roofs import BARE, GPU
+from tests.model.roofs import BARE, GPU, MEMORY_RATE
 
 DENSE = Model("dense", 4, 1024, 16, 32_000, 512)
 ROUTED = replace(DENSE, experts=8, top_k=2, expert_ffn=256, dense_layers=1)
@@ -116,3 +117,31 @@ def test_recomputation_may_end_before_the_last_product() -> None:
     assert (runs - ends) / forward == pytest.approx(down / layer, rel=0.05)
     # What experts give is read for the router's gradient.
     assert none == as_much
+
+
+@pytest.mark.parametrize(("changes", "added"), [({}, 8), ({"tp": 2}, 4), ({"batch": 4}, 4), ({"micro_batch": 2}, 4)])
+def test_each_micro_batch_adds_its_gradients_to_those_before(changes: dict[str, Any], added: int) -> None:
+    """A pass over memory of so many bytes a parameter of the rank, of layers and of both tables of the vocabulary."""
+    plan = Plan(**{"batch": 8, **changes})
+    without, adding = (parts(DENSE, plan, replace(BARE, add_bytes=each)) for each in (0.0, 1e4))
+    layer = 4 * DENSE.hidden**2 + 2 * DENSE.hidden * DENSE.ffn
+    told = added * 1e4 * (DENSE.layers * layer + 2 * DENSE.vocab * DENSE.hidden) / MEMORY_RATE
+    assert adding["elementwise_s"] - without["elementwise_s"] == pytest.approx(told, rel=0.01)
+    assert adding["iteration_time_s"] - without["iteration_time_s"] == pytest.approx(told, rel=0.01)
+
+
+@pytest.mark.parametrize("changes", [{"zero": 2, "dp": 8}, {"zero": 3, "dp": 8}, {"lora": 8}])
+def test_neither_shards_nor_adapters_have_much_to_add(changes: dict[str, Any]) -> None:
+    plan = Plan(batch=8, **changes)
+    assert parts(DENSE, plan, replace(BARE, add_bytes=1e4)) == parts(DENSE, plan, BARE)
+
+
+def test_a_stage_adds_the_gradients_of_its_own_layers() -> None:
+    """Each of two stages has half of the layers and one table: as much as the other, a micro-batch."""
+    plan = Plan(pp=2, batch=8)
+    without, adding = (parts(DENSE, plan, replace(BARE, add_bytes=each)) for each in (0.0, 1e4))
+    layer = 4 * DENSE.hidden**2 + 2 * DENSE.hidden * DENSE.ffn
+    each = 1e4 * (DENSE.layers / 2 * layer + DENSE.vocab * DENSE.hidden) / MEMORY_RATE
+    assert adding["elementwise_s"] - without["elementwise_s"] == pytest.approx(8 * each, rel=0.01)
+    # The pipeline fills and drains once more.
+    assert adding["iteration_time_s"] - without["iteration_time_s"] == pytest.approx(9 * each, rel=0.01)

@@ -233,6 +233,7 @@ def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, sta
         place = s if direction == 0 else plan.pp - 1 - s
         for v in range(place, count, plan.pp):
             out[HOST_S] += runs * chunks[st.HOST_S, v]
+            out[ELEMENTWISE_S] += runs * chunks[st.ADD_S, v]
             for block in range(st.BLOCKS):
                 times = runs * st.times_of(model, block, v, count, chunks)
                 if times == 0.0:

@@ -8,8 +8,13 @@ from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import placement
 from lumos_df.model.kernels.layer_operators import vocabulary
-from lumos_df.model.kernels.memory import attention_parameters, feed_forward_parameters, mixer_parameters
-from lumos_df.schema.plan_words import RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, RECOMPUTE_LIGHT, TP
+from lumos_df.model.kernels.memory import (
+    attention_parameters,
+    feed_forward_parameters,
+    layer_parameters,
+    mixer_parameters,
+)
+from lumos_df.schema.plan_words import RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, RECOMPUTE_LIGHT, SHARD_GRADIENTS, TP
 
 DENSE: Final = 0
 EXPERT: Final = 1
@@ -26,9 +31,10 @@ WEIGHT_S: Final = 4
 HOST_S: Final = 5
 EP_FORWARD_S: Final = 6
 EP_BACKWARD_S: Final = 7
-CHUNK_ROWS: Final = 8
+ADD_S: Final = 8
+CHUNK_ROWS: Final = 9
 """Rows of the table of chunks: layers of both kinds; seconds of a micro-batch, by pass; of those, seconds by which the
-host is slower than the GPU, and expert-parallel ones of both passes."""
+host is slower than the GPU, expert-parallel ones of both passes, and those in which gradients are added up."""
 
 
 @lean_kernel
@@ -163,6 +169,26 @@ def pass_seconds(cost, row, plan, software):
 
 
 @lean_kernel
+def parameter_add_seconds(plan, hardware, software):
+    """Return the seconds in which the gradient of one parameter is added. Shards are small, and so are adapters."""
+    if plan.zero >= SHARD_GRADIENTS or plan.lora > 0:
+        return 0.0
+    return software.add_bytes / (hardware.hbm_bandwidth * hardware.memory[1])
+
+
+@lean_kernel
+def add_seconds(model, plan, hardware, software):
+    """Return the seconds in which a micro-batch's gradients are added to those before, of the parameters on a rank.
+
+    Of a dense layer, a layer with experts, and a table of the vocabulary.
+    """
+    each = parameter_add_seconds(plan, hardware, software)
+    dense, _ = layer_parameters(model, plan, False)
+    shared, experts = layer_parameters(model, plan, True)
+    return each * dense, each * (shared + experts), each * vocabulary(model, plan) * model.hidden / plan.tp
+
+
+@lean_kernel
 def chunk_seconds(model, plan, hardware, software, costs, chunks):
     """Write the seconds of a micro-batch on every chunk into `chunks`; `costs` is float64 [BLOCKS, PASSES, KINDS].
 
@@ -171,6 +197,7 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
     """
     count = plan.pp * plan.vp
     collective_s = collective_host_s(plan, hardware, software)
+    dense_s, expert_s, table_s = add_seconds(model, plan, hardware, software)
     for v in range(count):
         # Between the embedding and the head chunks of the same layers take the same.
         if (
@@ -210,6 +237,9 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
             backward += times * b
             weight += times * pass_seconds(cost, c.BACKWARD_WEIGHT, plan, software)
             host += times * (f_host + b_host)
+        tables = (1.0 if v == 0 else 0.0) + (1.0 if v == count - 1 else 0.0)
+        added = chunks[DENSE_LAYERS, v] * dense_s + chunks[EXPERT_LAYERS, v] * expert_s + tables * table_s
+        weight += added
         gpu = forward + backward + weight
         power = software.run_ahead
         # A balanced pipeline may run out of layers; then only the host has something to do.
@@ -223,6 +253,7 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
         chunks[HOST_S, v] = (gpu * (slower - 1.0) if gpu > 0.0 else host) + 2.0 * routing + again
         chunks[EP_FORWARD_S, v] = ep_forward
         chunks[EP_BACKWARD_S, v] = ep_backward
+        chunks[ADD_S, v] = added
 
 
 @lean_kernel
