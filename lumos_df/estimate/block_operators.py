@@ -119,11 +119,13 @@ def _passes_back(phase: str, family: str) -> bool:
 def _phases(row: list[float], plan: Plan, family: str, block: str, share: float) -> list[tuple[str, float, float]]:
     """Return (phase, seconds, matrix products) of an operator: attention has two forward and five backward.
 
-    `share` of it is computed again where whole layers are.
+    Scores of an indexer have one and two. `share` of it is computed again where whole layers are.
     """
-    forward = 2.0 if family == "attention" else 1.0
+    scores = int(row[op.NAME]) == op.INDEX_SCORES
+    attends = family == "attention" and not scores
+    forward = 2.0 if attends else 1.0
     # A frozen weight has no gradient.
-    backward = 5.0 if family == "attention" else 2.0 if row[op.WEIGHT_S] > 0.0 else 1.0
+    backward = 5.0 if attends else 2.0 if scores or row[op.WEIGHT_S] > 0.0 else 1.0
     phases = [
         ("forward", row[op.FORWARD_S], forward),
         ("backward", row[op.INPUT_S] + row[op.WEIGHT_S], backward),

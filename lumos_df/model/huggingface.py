@@ -59,6 +59,7 @@ _NUMBERS: Final = frozenset(
         *("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim"),
         *("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups"),
         *("attention_chunk_size", "no_rope_layer_interval"),
+        *("index_n_heads", "index_head_dim", "index_topk"),
     }
 )
 """Keys of config.json that are numbers."""
@@ -151,6 +152,15 @@ def _deepseek(config: Config) -> Figures:
         "expert_ffn": expert_ffn,
         "shared_ffn": (config.get("n_shared_experts") or 0) * expert_ffn,
         "dense_layers": config.get("first_k_dense_replace", 0),
+    }
+
+
+def _indexer(config: Config) -> Figures:
+    """DeepSeek-V3.2: an indexer chooses the keys of each query."""
+    return {
+        "index_heads": config["index_n_heads"],
+        "index_dim": config["index_head_dim"],
+        "index_keys": config["index_topk"],
     }
 
 
@@ -342,8 +352,7 @@ _READERS: Final[dict[str, Callable[[Config], Figures]]] = {
     "gpt_neox": _gpt_neox,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
-    # Sparse attention of 2048 tokens is counted as full: nearly the same at the 4096 of pre-training.
-    "deepseek_v32": _deepseek,
+    "deepseek_v32": _beside(_deepseek, _indexer),
     "kimi_k2": _deepseek,
     "mpt": _mpt,
     "opt": _opt,

@@ -53,6 +53,10 @@ MODEL_COLUMNS: Final = (
     Column("q_rank", "MLA: rank of the query's compression; 0: not compressed"),
     Column("kv_rank", "MLA: rank of the compression of key and value; 0: the model has no MLA"),
     Column("rope_dim", "MLA: part of head_dim that is rotary and shared by all heads; 0 without MLA"),
+    Column("index_heads", "heads of the indexer that chooses the keys of each query (DeepSeek-V3.2); 0: all are seen"),
+    Column("index_dim", "width of such a head"),
+    Column("index_keys", "keys that it chooses for a query"),
+    Column("chosen_keys", "keys that a query sees then, the mean of a sequence's", REAL),
     Column("parameters", "parameters in all, before padding", REAL),
     Column("active_parameters", "parameters that a token meets", REAL),
     Column("embedding_parameters", "parameters of token and position embeddings and of untied logits", REAL),
@@ -156,6 +160,12 @@ class Model:
     """MLA: part of `head_dim` that is rotary, its key common to all heads."""
     v_dim: int = 0
     """Width of a head's value; 0: `head_dim`. Only MLA has another."""
+    index_heads: int = 0
+    """Heads of the indexer that chooses the keys of each query (DeepSeek-V3.2's sparse attention); 0: all are seen."""
+    index_dim: int = 0
+    """Width of such a head."""
+    index_keys: int = 0
+    """Keys that the indexer chooses for a query."""
     source: str = ""
     """Where the figures are from."""
 
@@ -193,6 +203,7 @@ class Model:
                 **vars(self),
                 "dense_layers": self.dense_layers if self.experts else self.layers,
                 "window_keys": self._window_keys(),
+                "chosen_keys": _mean_keys(min(self.index_keys, self.seq), self.seq),
                 "parameters": count.total,
                 "active_parameters": count.active,
                 "embedding_parameters": count.embedding,
@@ -242,9 +253,14 @@ class Model:
         mixers = (self.attention_layers + depths) * self._attention_weights()
         mixers += self.mamba_layers * (self._state_space_weights() + 2 * self._state_width() * self.state_size)
         heads = (1 + depths) * self.hidden * self.vocab + depths * 2 * self.hidden**2
-        weights = mixers + mlp + router + heads
+        weights = float(mixers + mlp + router + heads)
         full_layers = self.attention_layers + depths - self.window_layers
-        pairs = full_layers * self.seq / 2 + self.window_layers * self._window_keys()
+        seen = self.seq / 2
+        if 0 < self.index_keys < self.seq:
+            # Each pair is scored by the indexer, and those that it chooses are seen.
+            weights += full_layers * (1 if causal else 2) * seen * self.index_heads * self.index_dim
+            seen = _mean_keys(min(self.index_keys, self.seq), self.seq)
+        pairs = full_layers * seen + self.window_layers * self._window_keys()
         return 2 * weights + (1 if causal else 2) * pairs * 2 * self.heads * (self.head_dim + self.v_dim)
 
     def _window_keys(self) -> float:
@@ -253,7 +269,7 @@ class Model:
         if self.chunked and window:
             whole, rest = divmod(self.seq, window)
             return (whole * window**2 + rest**2) / (2 * self.seq)
-        return window * (1 - window / (2 * self.seq))
+        return _mean_keys(window, self.seq)
 
     def _attention_weights(self) -> int:
         """Return the weights of one layer's attention projections."""
@@ -265,13 +281,14 @@ class Model:
         query_weights = self.q_rank * (self.hidden + query) if self.q_rank else self.hidden * query
         down = self.hidden * (self.kv_rank + self.rope_dim)
         up = self.kv_rank * self.heads * (self.head_dim - self.rope_dim + self.v_dim)
-        return query_weights + down + up + out
+        index = self.q_rank * self.index_heads * self.index_dim + self.hidden * (self.index_dim + self.index_heads)
+        return query_weights + down + up + out + (index if self.index_keys else 0)
 
     def _attention_vectors(self) -> int:
         """Return the parameters of one layer's attention that are no matrices: biases and norms."""
         qkv = ((2 if self.output_gate else 1) * self.heads + 2 * self.kv_heads) * self.head_dim
         biases = (qkv if self.biases or self.qkv_bias else 0) + (self.hidden if self.biases else 0)
-        return biases + (2 * self.head_dim if self.qk_norm else 0) + self.q_rank + self.kv_rank
+        return biases + (2 * self.head_dim if self.qk_norm else 0) + self.q_rank + self.kv_rank + 2 * self.index_dim
 
     def _state_width(self) -> int:
         """Return the channels of a state-space mixer."""
@@ -295,6 +312,11 @@ class Model:
         return (inner + 1) * self.hidden * width + (inner * width + self.hidden if self.biases else 0)
 
 
+def _mean_keys(most: int, seq: int) -> float:
+    """Return the keys that a token of `seq` sees of those before it, at most `most` of them: the mean."""
+    return most * (1 - most / (2 * seq))
+
+
 def _kinds(values: dict[str, Any]) -> Iterator[Complaint]:
     """Complain of each value that is of the wrong kind or too small, whatever the others are."""
     yield from text(values, "name", "source")
@@ -303,6 +325,7 @@ def _kinds(values: dict[str, Any]) -> Iterator[Complaint]:
     yield from whole(values, 0, "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers")
     yield from whole(values, 0, "q_rank", "kv_rank", "rope_dim", "latent", "attention_layers", "mamba_layers")
     yield from whole(values, 0, "state_heads", "state_head_dim", "state_size", "state_groups", "mtp_layers")
+    yield from whole(values, 0, "index_heads", "index_dim", "index_keys")
     yield from flag(values, "gated", "tied", "biases", "qkv_bias", "qk_norm", "output_gate", "chunked")
     yield from real(values, 0, "capacity")
 
@@ -353,6 +376,11 @@ def _expert_contradictions(model: Model) -> Iterator[Complaint]:
 
 
 def _mla_contradictions(model: Model) -> Iterator[Complaint]:
+    chosen = model.q_rank > 0 and not model.window and model.index_heads > 0
+    for name in ("index_heads", "index_dim", "index_keys"):
+        if (getattr(model, name) > 0) != (chosen and model.index_keys > 0):
+            why = "index_heads, index_dim and index_keys go together, with MLA, a q_rank and no window"
+            yield Complaint(name, f"= {getattr(model, name)}: {why}; nearest is 0 for all three")
     if model.kv_rank:
         if model.output_gate:
             yield Complaint("output_gate", "= true: not with MLA; nearest is false")

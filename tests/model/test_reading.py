@@ -139,6 +139,8 @@ SAME = {
         "vocab_size": 152064,
     },
     "deepseek-v3": DEEPSEEK,
+    "deepseek-v3.2": DEEPSEEK
+    | {"model_type": "deepseek_v32", "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048},
     "kimi-k2": DEEPSEEK
     | {
         "model_type": "kimi_k2",

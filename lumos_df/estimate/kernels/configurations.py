@@ -5,7 +5,7 @@ import numpy as np
 from lumos_df.base.jit import kernel
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels import state_space
+from lumos_df.model.kernels import sparse_attention, state_space
 from lumos_df.model.kernels.legality import first_broken, violated
 
 
@@ -56,7 +56,8 @@ def write_blocks(models, plans, hardware, software, table, cost, ends):
         ends: int64 [BLOCKS] of `operators.BLOCKS`, written.
     """
     model, plan, gpu, profile = models[0], plans[0], hardware[0], software[0]
-    n = op.attention_block(model, plan, profile, table, 0)
+    n = sparse_attention.indexer(model, plan, table, 0)
+    n = op.attention_block(model, plan, profile, table, n)
     ends[0] = n
     if model.mamba_layers > 0:
         n = state_space.mixer_block(model, plan, profile, table, n)

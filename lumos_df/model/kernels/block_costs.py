@@ -11,7 +11,7 @@ import numpy as np
 from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels import placement, state_space
+from lumos_df.model.kernels import placement, sparse_attention, state_space
 from lumos_df.model.pipeline import stages as st
 from lumos_df.schema.plan_words import CP, EP, TP
 
@@ -75,7 +75,8 @@ def same_key(key, known):
 def block_costs(model, plan, hardware, software, ops, costs):
     """Write the cost of one block of each kind into `costs`."""
     costs[:] = 0.0
-    n = op.attention_block(model, plan, software, ops, 0)
+    n = sparse_attention.indexer(model, plan, ops, 0)
+    n = op.attention_block(model, plan, software, ops, n)
     c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.DENSE])
     if model.mamba_layers > 0:
         # A layer of a hybrid model is the mean of what its layers have; the head's row is free as yet.

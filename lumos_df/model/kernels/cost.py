@@ -15,6 +15,7 @@ from lumos_df.model.kernels import network, placement
 from lumos_df.model.kernels.attention import attention_seconds, unfused_attention_seconds
 from lumos_df.model.kernels.elementwise import elementwise_seconds
 from lumos_df.model.kernels.gemm import WEIGHT_GRADIENT, gemm_seconds, misaligned
+from lumos_df.model.kernels.sparse_attention import chooses
 from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER
 from lumos_df.schema.dtypes import ATTENTION_PRECISION, BF16, FP4, FP8, FP8_BLOCK, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import BEST_ATTENTION, CP, EP, ETP, PP, TP, TRITON
@@ -86,8 +87,13 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
                 cost[BACKWARD_WEIGHT, LAUNCHES] += launches
         elif family == op.ATTENTION:
             kind = ATTENTION_S
-            forward = _attention(ops, i, model, plan, hardware, software, False)
-            backward = _attention(ops, i, model, plan, hardware, software, True)
+            if ops[i, op.NAME] == op.INDEX_SCORES:
+                # One product of attention's two, and two of its five.
+                forward = 0.5 * _fused_attention(ops, i, model, plan, hardware, software, False, 0)
+                backward = 0.4 * _fused_attention(ops, i, model, plan, hardware, software, True, 0)
+            else:
+                forward = _attention(ops, i, model, plan, hardware, software, False)
+                backward = _attention(ops, i, model, plan, hardware, software, True)
         elif family == op.ELEMENTWISE:
             forward = _pass(ops[i, op.BYTES], hardware) * software.memory_factor
             backward = _pass(ops[i, op.BACKWARD_BYTES], hardware) * software.memory_factor
@@ -218,7 +224,7 @@ def _precision(name, model, plan):
     attention and into experts in 16, and those of state-space mixers in 8 (NVIDIA's recipe of Nemotron 3).
     """
     precision = plan.precision
-    if name == op.HEAD or name == op.ROUTER or name >= op.ADAPTER_DOWN:
+    if name == op.HEAD or name == op.ROUTER or name == op.INDEX_WEIGHTS or name >= op.ADAPTER_DOWN:
         return ATTENTION_PRECISION[precision]
     if precision == FP4 and model.mamba_layers > 0:
         if name == op.STATE_INPUT or name == op.STATE_OUTPUT:
@@ -270,6 +276,8 @@ def _attention(ops, i, model, plan, hardware, software, backward):
             share = model.window_layers / model.attention_layers
             windowed = _fused_attention(ops, i, model, plan, hardware, software, backward, model.window)
             fused += share * (windowed - fused)
+        if chooses(model):
+            fused = min(fused, _chosen_attention(ops, i, model, plan, hardware, software, backward))
         return fused
     precision = ATTENTION_PRECISION[plan.precision]
     return unfused_attention_seconds(
@@ -300,6 +308,31 @@ def kernel_factor(hardware, software):
     # Older kernels leave a GPU idle for so long that power does not limit them.
     older = max(hardware.flash2_factor, hardware.power_factor)
     return software.attention_factor * older * (TRITON_FACTOR if software.attention == TRITON else 1.0)
+
+
+@lean_kernel
+def _chosen_attention(ops, i, model, plan, hardware, software, backward):
+    """Return seconds of attention to the keys that an indexer chose.
+
+    All heads read the compressed vectors of a query's keys (MQA mode of MLA), which are wider than a head's key and
+    value, so short sequences are faster with all keys and a mask; who runs them so has the faster of both.
+    """
+    precision = ATTENTION_PRECISION[plan.precision]
+    return kernel_factor(hardware, software) * attention_seconds(
+        plan.micro_batch,
+        ops[i, op.M],
+        model.chosen_keys,
+        ops[i, op.BATCH] / plan.micro_batch,
+        1.0,
+        model.kv_rank + 0.5 * model.rope_dim,
+        False,
+        backward,
+        OPERAND_BYTES[precision],
+        hardware.peak_flops[precision],
+        hardware.hbm_bandwidth,
+        hardware.sms,
+        hardware.attention[precision],
+    )
 
 
 @lean_kernel

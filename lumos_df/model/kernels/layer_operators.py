@@ -81,6 +81,11 @@ NAMES: Final = (
     "latent_down",
     "latent_up",
     "attention_gate",
+    "index_query",
+    "index_key",
+    "index_weights",
+    "index_scores",
+    "index_choice",
     "adapter_down",
     "adapter_up",
 )
@@ -120,6 +125,11 @@ NAMES: Final = (
     LATENT_DOWN,
     LATENT_UP,
     _GATE,
+    INDEX_QUERY,
+    INDEX_KEY,
+    INDEX_WEIGHTS,
+    INDEX_SCORES,
+    INDEX_CHOICE,
     ADAPTER_DOWN,
     ADAPTER_UP,
 ) = range(len(NAMES))
@@ -208,13 +218,8 @@ def attention_block(model, plan, software, ops, i):
     launches = 1.0
     if not plan.flash:
         launches = 6.0 if plan.micro_batch * heads % SOFTMAX_GROUP == 0 else 6.0 + SOFTMAX_STEPS + 2.0
-    _row(ops, i, _ATTENTION, ATTENTION, NONE, launches)
-    ops[i, M] = model.seq / plan.cp
-    ops[i, N] = model.seq
     # One of its two products has heads as wide as keys, the other as values (MLA).
-    ops[i, K] = 0.5 * (model.head_dim + model.v_dim)
-    ops[i, BATCH] = plan.micro_batch * heads
-    i += 1
+    i = attention(ops, i, _ATTENTION, model, plan, 0.5 * (model.head_dim + model.v_dim), heads, launches)
     if model.output_gate:
         gated = 3 * tokens * width * size * passes
         i = memory_pass(ops, i, _GATE, gated, _ACTIVATION_BACKWARD * gated, passes)
@@ -224,6 +229,17 @@ def attention_block(model, plan, software, ops, i):
     return memory_pass(
         ops, i, _RESIDUAL, 3 * passes * hidden_bytes / narrow, 2 * passes * hidden_bytes / narrow, passes
     )
+
+
+@lean_kernel
+def attention(ops, i, name, model, plan, width, heads, launches):
+    """Write attention of `heads` heads of a mean width into row `i`; return the next row."""
+    _row(ops, i, name, ATTENTION, NONE, launches)
+    ops[i, M] = model.seq / plan.cp
+    ops[i, N] = model.seq
+    ops[i, K] = width
+    ops[i, BATCH] = plan.micro_batch * heads
+    return i + 1
 
 
 @lean_kernel

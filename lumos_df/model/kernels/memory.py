@@ -31,7 +31,8 @@ def attention_parameters(model):
     query = model.heads * model.head_dim
     down = model.hidden * query if model.q_rank == 0 else model.q_rank * (model.hidden + query)
     up = model.kv_rank * model.heads * (model.head_dim - model.rope_dim + model.v_dim)
-    return down + model.hidden * (model.kv_rank + model.rope_dim) + up + out + vectors
+    index = model.q_rank * model.index_heads * model.index_dim + model.hidden * (model.index_dim + model.index_heads)
+    return down + model.hidden * (model.kv_rank + model.rope_dim) + up + out + vectors + index
 
 
 @lean_kernel
