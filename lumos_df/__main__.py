@@ -2,11 +2,11 @@
 
 import atexit
 import os
+import signal
 import sys
 from typing import NoReturn
 
 from lumos_df.base import freed_memory
-from lumos_df.cli.app import main
 
 
 def run() -> NoReturn:
@@ -14,6 +14,14 @@ def run() -> NoReturn:
 
     To free every function that numba and pyarrow have made took a fifth of what a small trace takes.
     """
+    # Until the command line is there to say it in a line, Ctrl-C ends the process: Python would print where among the
+    # imports it was.
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from lumos_df.cli.app import main  # noqa: PLC0415 - see above
+
+    signal.signal(signal.SIGINT, usual)
     if "capture" not in sys.argv:  # whose job has threads, and objects, of its own
         freed_memory.collect_rarely()
         # Those of numpy's linear algebra spin when they start, and nothing here is large enough for them.

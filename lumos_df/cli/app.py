@@ -383,6 +383,8 @@ def main() -> None:
     try:
         try:
             app(prog_name="lumos-df")
+        except KeyboardInterrupt:  # before typer has made the commands: from then on it exits so by itself
+            sys.exit(_INTERRUPTED)
         finally:
             sys.stdout.flush()
     except LumosError as error:

@@ -268,6 +268,31 @@ def test_an_interrupt_is_one_line_and_quick(sample_corpus: Path) -> None:
     assert (process.returncode, *printed) == (130, b"", b"lumos-df: stopped by Ctrl-C\n")
 
 
+def test_an_interrupt_before_there_are_commands_is_one_line(lumos: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lumos_df.cli.app.app", interrupted)
+    done = lumos("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "lumos-df: stopped by Ctrl-C\n")
+
+
+def test_an_interrupt_while_the_command_is_loaded_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = subprocess.run(
+            command("--version"),
+            capture_output=True,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+            check=False,
+        )
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
 # --- the prompt
 
 
