@@ -1,5 +1,6 @@
 """Whether a change can be answered: what is refused unless forced, and what is said of settings without effect."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,9 +12,10 @@ from lumos_df.graph import host_spread
 from lumos_df.graph.event_graph import EventGraph
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.replay import Replay
-from lumos_df.schema.codes import COMMUNICATION, KERNEL
+from lumos_df.schema.codes import ATTENTION, COMMUNICATION, GEMM, KERNEL, NONE
 from lumos_df.schema.dtypes import PRECISION_OF_WORD, precision_of
 from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations.kernel_times import shaped
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.unscaled import REASONS
 from lumos_df.whatif.job.nearest_setting import KEPT, LASTING
@@ -26,6 +28,11 @@ set of recorded traces is."""
 _UNSCALED: Final = 0.33
 """Threshold, share of the GPU's or the host's time. Where more of it could not be rescaled, there is no estimate.
 Evidence: a judgement; then less than twice as much is known as guessed."""
+_OF_LAYERS: Final = ("layers", "hidden", "ffn", "heads", "kv_heads", "tp", "pp")
+_LAYERS: Final = 0.33
+"""Threshold, share of the time of products and attention, the head's apart. Where the layers that were found have less,
+what they are made of is not changed. Evidence: of 16 recorded jobs with layers three, in which these are a small part
+of another model, have 17 to 24 %, the others 39 % and more."""
 _TOLD_PCT: Final = 0.5
 """Threshold, per cent of the GPU's or the host's time. Of less nothing is said. Evidence: it would be 0 % on the
 screen."""
@@ -69,6 +76,38 @@ def check_gpu(anchor: RecordedJob, settings: Settings, *, force: bool) -> None:
             "settings that keep the GPU need no such figure; --force (in Python force=True) takes that stand-in's, "
             f"within a factor of {1 + anchor.gpu.error:.1f}"
         )
+
+
+def check_layers(anchor: RecordedJob, settings: Settings, *, force: bool) -> list[str]:
+    """Return what to say of layers that are a small part of the model. Raise `QueryError` unless forced.
+
+    Their sizes may be others' sizes by accident, and what the rest is made of nothing tells.
+    """
+    asked = [name for name in _OF_LAYERS if name in settings.numbers]
+    layers, rows_of_head = anchor.sizes.layers, (anchor.sizes.vocab or 0) // (anchor.sizes.tp or 1)
+    if not asked or not layers:
+        return []
+    inside = whole = 0
+    for graph, rank in zip(anchor.job.graphs, anchor.about.ranks, strict=True):
+        row = np.flatnonzero(graph.rows.on_gpu & np.isin(graph.rows.family, (GEMM, ATTENTION))).astype(np.int32)
+        of_layer, operator = rank.structure.layer[row] >= 0, shaped(rank.trace, row)
+        size = re.compile(rf"\b{rows_of_head}\b")
+        of_head = np.array([*(bool(size.search(word)) for word in rank.trace.dims.words), False])
+        head = of_head[np.where(operator >= 0, rank.trace.dims.code[operator], NONE)]
+        inside += int(graph.own[row[of_layer]].sum())
+        whole += int(graph.own[row[of_layer | ~head]].sum())
+    if inside >= _LAYERS * whole:
+        return []
+    said = (
+        f"the layers that were found ({layers}) have {inside / whole:.0%} of the GPU's products, and what the rest is "
+        "made of nothing tells"
+    )
+    if not force:
+        raise QueryError(
+            f"{anchor.about.job}: {asked[0]} cannot change, because {said}; record it with with_modules=True, or "
+            f"without what runs beside the model; {_FORCE}"
+        )
+    return [said]
 
 
 @dataclass(frozen=True, slots=True)

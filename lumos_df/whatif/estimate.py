@@ -168,6 +168,7 @@ def estimated(
         settings = replace(settings, keep_stalls=True)
     made = _rescheduled(anchor, settings, switches, siblings, usual_host=bool(settings))
     answerable.check_gpu(anchor, settings, force=force)
+    warnings += answerable.check_layers(anchor, settings, force=force)
     guessed = [unscaled(anchor, made.change, rank) for rank in range(len(anchor.job.graphs))]
     part = answerable.unscaled(anchor, guessed)
     warnings = answerable.check_unscaled(anchor, part, force=force) + warnings + made.warnings

@@ -88,6 +88,15 @@ def test_a_sequence_as_long_as_the_model_is_wide_grows_alone(tmp_path: Path) -> 
         assert row[part] == pytest.approx(ran[part], rel=0.05), part
 
 
+def test_a_head_that_is_most_of_a_model_keeps_no_layer_from_changing(tmp_path: Path) -> None:
+    base = Job(ranks=1, layers=2, steps=1, hidden=256, heads=4, vocabulary=131_072)
+    row, ran = (
+        answers(emulate(tmp_path / str(job.layers), job), *texts)[0]
+        for job, texts in ((base, ("layers=4",)), (replace(base, layers=4), ()))
+    )
+    assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.03)
+
+
 def cleared_ns(corpus: Path) -> float:
     """What the GPU takes to clear memory, gradients above all."""
     with connect(corpus) as connection:

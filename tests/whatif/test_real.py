@@ -18,7 +18,7 @@ from lumos_df.whatif.estimate import estimate, estimates
 from lumos_df.whatif.job.settings import parse
 from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.rewritten_graph import rewritten
-from tests.real import REAL
+from tests.real import REAL, SETS
 from tests.whatif.conftest import ingested
 
 SWEEP = {"bs8": (43, 8), "bs32": (71, 32), "bs128": (128, 128)}
@@ -181,3 +181,12 @@ def test_a_batch_without_shapes_grows_and_says_so(real_corpus: Path) -> None:
     rows = answers(real_corpus, "batch_scale=2", job="resnet50_ddp", force=True)
     assert all(row["gpu_busy_ns"] > 1.4 * row["original_gpu_busy_ns"] for row in rows)
     assert any("records no shapes" in text for text in rows[0]["warnings"])
+
+
+def test_layers_that_are_a_small_part_of_a_model_are_not_changed(tmp_path: Path) -> None:
+    """Seven layers of 256 are what decodes a mask; the encoder, which one CUDA graph launches, has 1280."""
+    corpus = ingested(tmp_path / "corpus", SETS[-1] / "sam_graph1_a100")
+    with pytest.raises(QueryError, match=r"hidden cannot change, because the layers that were found \(7\) have 23% of"):
+        answers(corpus, "hidden=512")
+    (row,) = answers(corpus, "hidden=512", force=True)
+    assert any("layers that were found (7) have 23%" in said for said in row["warnings"])
