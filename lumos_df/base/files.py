@@ -38,8 +38,11 @@ def unreadable(file: Path, error: Exception, remedy: str) -> str:
     """Return the line that tells a user why a file cannot be read: the system refuses, or else `remedy` mends it."""
     if not file.parent.exists():
         return f"{file.parent}: removed while it was read; run the command again"
-    refused = isinstance(error, OSError) and error.errno not in {None, errno.ENOENT, errno.ENOTDIR}
     what = str(error).partition("\n")[0]
+    # pyarrow's exception of no kind tells of what the system refused, such as a thread: nothing is wrong with the file.
+    if isinstance(error, MemoryError) or type(error).__name__ == "ArrowException":
+        return f"{file}: cannot be read now ({what}); free memory, or raise this process's limits (ulimit -a)"
+    refused = isinstance(error, OSError) and error.errno not in {None, errno.ENOENT, errno.ENOTDIR}
     return f"{file}: cannot be read ({what}); {'check the disk and your permissions' if refused else remedy}"
 
 

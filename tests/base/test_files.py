@@ -3,9 +3,18 @@ import os
 from pathlib import Path
 from stat import S_ISDIR
 
+import pyarrow as pa
 import pytest
 
-from lumos_df.base.files import draft_of, publish_file, publish_files, publish_folder, publish_over, unwritable
+from lumos_df.base.files import (
+    draft_of,
+    publish_file,
+    publish_files,
+    publish_folder,
+    publish_over,
+    unreadable,
+    unwritable,
+)
 
 
 def test_a_file_is_as_it_was_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -107,3 +116,20 @@ def test_files_of_a_folder_wait_for_its_names_once(tmp_path: Path, monkeypatch: 
     publish_files(tmp_path, {"a.parquet": b"a", "b.parquet": b"b"})
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"a.parquet": b"a", "b.parquet": b"b"}
     assert flushed == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("error", "mended"),
+    [
+        (pa.ArrowException("Unknown error: Failed to launch worker thread"), False),
+        (pa.ArrowMemoryError("malloc of size 64 failed"), False),
+        (pa.ArrowInvalid("Parquet magic bytes not found"), True),
+        (OSError("Couldn't deserialize thrift"), True),
+    ],
+)
+def test_no_file_is_to_be_removed_because_memory_or_threads_are_short(
+    tmp_path: Path, error: Exception, *, mended: bool
+) -> None:
+    said = unreadable(tmp_path / "a.parquet", error, "remove it")
+    assert said.endswith("; remove it") == mended
+    assert ("free memory" in said) != mended
