@@ -38,6 +38,17 @@ def test_a_silence_goes_by_what_the_program_called_it(tmp_path: Path) -> None:
     assert what.startswith("nothing recorded for 799 us a step in write_logs, before aten::add: ")
 
 
+def test_a_silence_is_told_as_long_as_what_it_gains(tmp_path: Path) -> None:
+    """All five steps end in one, but no row ends the last."""
+    events = []
+    for step, at in enumerate(range(0, 5000, 1000)):
+        events += [annotation(f"ProfilerStep#{step}", at, 999), op("aten::mm", at + 1, 300)]
+    write(tmp_path / "traces" / "rank0.json", events)
+    first = advice_on(tmp_path).first
+    assert first.remedy.what.startswith("nothing recorded for 559 us a step before the next step: ")
+    assert first.gain_ns == pytest.approx(559_000, rel=0.01)
+
+
 @pytest.mark.parametrize(
     "other", [HEALTHY, replace(HEALTHY, sleep_rank=1, sleep_ns=5_000_000), replace(HEALTHY, loader_ns=5_000_000)]
 )

@@ -31,12 +31,10 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             return
         mine = kind == place
         part = np.minimum(1, habit[place] / spent[place, step[mine]])
-        yield _remedy(advised, kinds[place], habit[place], edge[mine], (ns[mine] * part).astype(np.int64))
+        yield _remedy(advised, kinds[place], edge[mine], (ns[mine] * part).astype(np.int64))
 
 
-def _remedy(
-    advised: AdvisedJob, kind: tuple[bool, str], habit: float, edge: NDArray[np.int64], ns: NDArray[np.int64]
-) -> Remedy:
+def _remedy(advised: AdvisedJob, kind: tuple[bool, str], edge: NDArray[np.int64], ns: NDArray[np.int64]) -> Remedy:
     nothing, name = kind
     look = (
         "Python code, a lock, garbage collection, logging, files? record Python stacks"
@@ -49,7 +47,8 @@ def _remedy(
     def apply(changed: ChangedGraph) -> None:
         changed.lag[held] -= np.minimum(less, np.maximum(changed.lag[held], 0))
 
-    lasts = format_ns(round(habit))
+    # A mean over all steps, as the gain is: the last one's silence may be ended by no row.
+    lasts = format_ns(round(int(less.sum()) / len(advised.steps_ns)))
     return Remedy(
         rule="host_silence",
         what=f"nothing recorded for {lasts} a step {name}: {look}"
