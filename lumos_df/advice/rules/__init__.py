@@ -5,6 +5,7 @@ from typing import Final
 from lumos_df.advice.remedy import Rule
 from lumos_df.advice.rules import (
     attention_precision,
+    buffer_broadcast,
     copy_to_host,
     data_loader,
     double_precision,
@@ -39,6 +40,7 @@ from lumos_df.advice.rules import (
 
 RULES: Final[tuple[Rule, ...]] = (
     attention_precision.remedies,
+    buffer_broadcast.remedies,
     copy_to_host.remedies,
     data_loader.remedies,
     double_precision.remedies,

@@ -1,0 +1,68 @@
+"""A job in which some runs of operators take no time: with all that passes between them, where there is no GPU."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.less_work import less_work
+from lumos_df.graph.host_collectives import meanwhile
+from lumos_df.graph.simulate.forward import inherited
+from lumos_df.schema.codes import NONE
+
+
+def runs_of(sequence: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the run of chosen rows that each row is in, numbered from 0; NONE of one that is not chosen [k].
+
+    Args:
+        sequence: number of the sequence of each row, in their order; no run leaves it [k].
+        chosen: which rows are chosen [k].
+    """
+    begins = chosen.copy()
+    begins[1:] &= ~chosen[:-1] | (sequence[1:] != sequence[:-1])
+    return np.where(chosen, np.cumsum(begins) - 1, NONE)
+
+
+def without_stretches(
+    advised: AdvisedJob, call: list[NDArray[np.int64]], run: list[NDArray[np.int64]]
+) -> tuple[int, Callable[[ChangedGraph], None]]:
+    """Return what runs of operators take, ns, and the change that it is nothing.
+
+    Without a GPU that is the time from the first to the end of the last. With one it is that of the kernels by
+    themselves, which go with the operators and their calls.
+
+    Args:
+        advised: the job.
+        call: operators of each rank, in their order, of a run on one thread [k].
+        run: number of the run of each, ascending [k].
+    """
+    if any(rows.on_gpu.any() for rows in advised.ranks):
+        return _without_kernels(advised, call)
+    lags, inside = [], []
+    for rows, host, mine, of_run in zip(advised.ranks, advised.host_works, call, run, strict=True):
+        called = np.zeros(len(rows), np.bool_)
+        called[mine] = True
+        inside.append(inherited(called, rows.parent))
+        _, first = np.unique(of_run, return_index=True)
+        lasts = np.maximum.reduceat(rows.end[mine], first) - rows.ts[mine[first]] if len(mine) else mine
+        of_thread = np.isin(rows.thread[host.graph.edges.dst], rows.thread[mine[first]])
+        lags.append(np.where(of_thread, meanwhile(host, mine[first], lasts), 0))
+    lag = np.concatenate(lags)
+    nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), advised.event_graph.order)
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
+        changed.own[nodes] = 0
+
+    return int(lag.sum() + advised.event_graph.own[nodes].sum()), apply
+
+
+def _without_kernels(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tuple[int, Callable[[ChangedGraph], None]]:
+    part = [np.ones(len(rows)) for rows in advised.ranks]
+    for of_rank, mine in zip(part, call, strict=True):
+        of_rank[mine] = 0
+    less = less_work(advised, part)
+    on_gpu = np.concatenate([rows.on_gpu for rows in advised.ranks])
+    gone = less.node[(less.node_part == 0) & on_gpu[less.node]]
+    return int(advised.event_graph.own[gone].sum()), less.apply
