@@ -35,6 +35,7 @@ from lumos_df.advice.rules import (
     synchronisation,
     unfused_attention,
     unfused_optimizer,
+    validation,
     wave_quantisation,
 )
 
@@ -70,6 +71,7 @@ RULES: Final[tuple[Rule, ...]] = (
     synchronisation.remedies,
     unfused_attention.remedies,
     unfused_optimizer.remedies,
+    validation.remedies,
     wave_quantisation.remedies,
 )
 """Every rule."""

@@ -1,0 +1,68 @@
+"""Forward passes behind the optimizer's step; the gain is that of the job in which no step has them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.advice.rules import validation
+from tests.advice.emulated import Advised, advice_on
+from tests.trace.literal import Event, annotation, kernel, launch, op, write
+
+STEPS, PRODUCTS = 4, 3
+BEHIND, BEFORE = 1000, 680
+"""Where in a step of 2000 us a pass of 600 us begins: behind the optimizer's step, or before it."""
+
+
+def products(at: float, *, backward: bool | None, count: int = PRODUCTS) -> list[Event]:
+    """Return products of 80 us, each 100 us after the one before: of a forward pass, a backward pass, or neither."""
+    events = []
+    for number in range(count):
+        begin = at + 100 * number
+        tied = {} if backward is None else {"Sequence_number": 10 + number, "Fwd_thread_id": int(backward)}
+        outer = "autograd::engine::evaluate_function: MmBackward0" if backward else "aten::linear"
+        events += [op(outer, begin, 80, **tied), op("aten::mm", begin + 2, 76, **tied)]
+    return events
+
+
+def job(
+    folder: Path, *, at: int = BEHIND, passes: int = 2, count: int = PRODUCTS, steps: int = STEPS, gpu: bool = False
+) -> Advised:
+    """Return what is said of a job of which so many steps have so many passes without a backward one."""
+    events: list[Event] = []
+    for step, begin in enumerate(range(0, 2000 * STEPS, 2000)):
+        events.append(annotation(f"ProfilerStep#{step}", begin, 1999))
+        events += products(begin + 5, backward=False) + products(begin + 310, backward=True)
+        optimizer = begin + (900 if at == BEHIND else 1700)
+        events += [annotation("Optimizer.step#SGD.step", optimizer, 50), op("aten::_fused_sgd_", optimizer + 2, 45)]
+        if step < steps:
+            events += [
+                event for k in range(passes) for event in products(begin + at + 300 * k, backward=None, count=count)
+            ]
+        events.append(op("aten::add", begin + 1900, 90))
+    if gpu:
+        called = [event for event in events if event["name"] == "aten::mm"]
+        for number, event in enumerate(called, 1):
+            events += [launch(event["ts"] + 5, 3, number), kernel("gemm", event["ts"] + 20, 60, correlation=number)]
+    write(folder / "traces" / "rank0.json", events)
+    return advice_on(folder)
+
+
+def test_passes_behind_the_optimizer_are_the_first_advice(tmp_path: Path) -> None:
+    first = job(tmp_path).first
+    assert first.remedy.rule == "validation"
+    assert "with no backward pass, take 580 us a step: " in first.remedy.what
+    assert first.remedy.rests_on == f"{2 * PRODUCTS * STEPS} products behind the optimizer's step"
+    assert first.gain_ns == pytest.approx(580_000, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "other", [{"at": BEFORE}, {"steps": 1}, {"passes": 1, "count": 2}], ids=["before it", "rare", "no whole pass"]
+)
+def test_what_the_step_may_need_is_rare_or_no_pass_is_left_alone(tmp_path: Path, other: dict[str, Any]) -> None:
+    assert not list(validation.remedies(job(tmp_path, **other).job))
+
+
+def test_kernels_of_a_pass_go_with_it(tmp_path: Path) -> None:
+    [advice] = job(tmp_path, gpu=True).of_rule("validation")
+    assert "take 360 us of the GPU a step: " in advice.remedy.what
