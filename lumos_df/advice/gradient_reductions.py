@@ -105,7 +105,7 @@ def gradient_reductions(advised: AdvisedJob) -> GradientReductions:
         element=element[last][order],
         start=start[last][order],
         transfer=transfer[order],
-        latency=_latency(like, moved[last], transfer)[order],
+        latency=latency_of(like, moved[last], transfer)[order],
     )
 
 
@@ -129,7 +129,7 @@ def _element_bytes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> N
     return np.array([*(kind.bytes if kind else 0 for kind in types), 0], np.int64)[code]
 
 
-def _latency(like: NDArray[np.int64], moved: NDArray[np.int64], transfer: NDArray[np.int64]) -> NDArray[np.float64]:
+def latency_of(like: NDArray[np.int64], moved: NDArray[np.int64], transfer: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return what transfers of no bytes would take, by those that are alike, ns [c]; NaN of a single size."""
     latency = np.full(len(like), np.nan)
     for which in np.unique(like):

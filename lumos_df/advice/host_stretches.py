@@ -25,9 +25,9 @@ def runs_of(sequence: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[n
 
 
 def without_stretches(
-    advised: AdvisedJob, call: list[NDArray[np.int64]], run: list[NDArray[np.int64]]
+    advised: AdvisedJob, call: list[NDArray[np.int64]], run: list[NDArray[np.int64]], *, part: float = 1.0
 ) -> tuple[int, Callable[[ChangedGraph], None]]:
-    """Return what runs of operators take, ns, and the change that it is nothing.
+    """Return what runs of operators take, ns, and the change that it, or a part of it, is gone.
 
     Without a GPU that is the time from the first to the end of the last. With one it is that of the kernels by
     themselves, which go with the operators and their calls.
@@ -36,6 +36,7 @@ def without_stretches(
         advised: the job.
         call: operators of each rank, in their order, of a run on one thread [k].
         run: number of the run of each, ascending [k].
+        part: what goes of each run; all where there is a GPU.
     """
     if any(rows.on_gpu.any() for rows in advised.ranks):
         return _without_kernels(advised, call)
@@ -48,14 +49,15 @@ def without_stretches(
         lasts = np.maximum.reduceat(rows.end[mine], first) - rows.ts[mine[first]] if len(mine) else mine
         of_thread = np.isin(rows.thread[host.graph.edges.dst], rows.thread[mine[first]])
         lags.append(np.where(of_thread, meanwhile(host, mine[first], lasts), 0))
-    lag = np.concatenate(lags)
+    taken = np.concatenate(lags)
+    lag = np.round(part * taken).astype(np.int64)
     nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), advised.event_graph.order)
 
     def apply(changed: ChangedGraph) -> None:
         changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
-        changed.own[nodes] = 0
+        changed.own[nodes] = np.round((1 - part) * changed.own[nodes]).astype(np.int64)
 
-    return int(lag.sum() + advised.event_graph.own[nodes].sum()), apply
+    return int(taken.sum() + advised.event_graph.own[nodes].sum()), apply
 
 
 def _without_kernels(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tuple[int, Callable[[ChangedGraph], None]]:
