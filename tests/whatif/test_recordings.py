@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lumos_df
+from lumos_df.base.errors import QueryError
 from lumos_df.trace.ingest import ingest
 from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.settings import parse
@@ -30,3 +31,11 @@ def test_twice_the_tokens_of_a_bert_take_over_twice_as_long(tmp_path: Path) -> N
     changed = estimate(tmp_path / "corpus", parse(["seq=512"]))
     longer = pc.divide(changed["gpu_busy_ns"], pc.cast(changed["original_gpu_busy_ns"], "float64"))
     assert 2.0 < pc.min(longer).as_py() < 2.3
+
+
+@pytest.mark.parametrize(("job", "known"), [("plain/moe--base", []), ("captured/t5--base", ["layers=8"])])
+def test_a_model_some_of_whose_layers_are_not_told_apart_is_not_cut(tmp_path: Path, job: str, known: list[str]) -> None:
+    """Experts are no products of two matrices, T5's layers are unlike: 2 and 17 of their reductions were told."""
+    assert not ingest([GRID.parent / job], tmp_path / "corpus", workers=1).failed
+    with pytest.raises(QueryError, match="tp cannot change from 1, because the products of a layer are not told apart"):
+        estimate(tmp_path / "corpus", parse(["tp=2"]), known=parse(known).numbers)

@@ -52,7 +52,10 @@ def with_activations(draft: DraftJob) -> DraftJob:
 
 
 def _places(along: PassKernels) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the kernels behind which activations are reduced, and those that wait for it, in their order [k]."""
+    """Return the kernels behind which activations are reduced, and those that wait for it, in their order [k].
+
+    There are none where the products of one layer are not told apart: half of the layers reduced would be half told.
+    """
     kind, phase, layer = along.kind, along.phase, along.layer
     ahead = np.isin(phase, (FORWARD, RECOMPUTE))
     product = np.flatnonzero(np.isin(kind, (INTO_HEADS, OUT_OF_HEADS, INTO_MLP, OUT_OF_MLP)))
@@ -61,6 +64,8 @@ def _places(along: PassKernels) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     last = np.flatnonzero(np.append(differs, True)) if len(product) else product
     reduced = last[np.isin(kind[product[last]], (OUT_OF_HEADS, OUT_OF_MLP))]
     end = product[reduced]
+    if len(np.setdiff1d(layer[layer >= 0], layer[end])):
+        return along.row[:0], along.row[:0]
     # Of the two products of a backward pass the first is the gradient that is passed on.
     begin = np.where(ahead[end], end, product[np.maximum(reduced - 1, 0)])
     around = _around_layers(phase, layer)
