@@ -105,9 +105,10 @@ def check_layers(anchor: RecordedJob, settings: Settings, *, force: bool) -> lis
     if not force:
         raise QueryError(
             f"{anchor.about.job}: {asked[0]} cannot change, because {said}; record it with with_modules=True, or "
-            f"without what runs beside the model; {_FORCE}"
+            "without what runs beside the model; --force (in Python force=True) estimates it all the same, with an "
+            "interval that holds nothing of it"
         )
-    return [said]
+    return [f"{said}: the interval holds nothing of it"]
 
 
 @dataclass(frozen=True, slots=True)
