@@ -363,11 +363,14 @@ class Software:
                 f'attention = "{ATTENTION_KERNELS[FLASH2 if figures[_REPLACED] else BEST_ATTENTION]}", and last_again '
                 "(0 to 1), which was 1"
             )
+        lacking = [column for column in SOFTWARE_COLUMNS if column.name not in figures]
+        names = ", ".join(column.name for column in lacking)
         if any(gone in figures for gone in _GONE):
-            raise SoftwareError(
-                f"software '{name}': {' and '.join(_GONE)} are gone: write held_gathered, step_bytes and gather_bytes "
-                "instead, 0 each where you know nothing"
-            )
+            instead = f"write {names} instead, 0 where you know nothing" if lacking else "leave them out"
+            raise SoftwareError(f"software '{name}': {' and '.join(_GONE)} are gone: {instead}")
+        if lacking:
+            meaning = f", {lacking[0].doc}" if len(lacking) == 1 else "; data/software has files that say all"
+            raise SoftwareError(f"software '{name}': needs {names}{meaning}")
         told = {key: tuple(value) if isinstance(value, list) else value for key, value in figures.items()}
         return make(cls, {"name": name, **told}, f"software '{name}'", SoftwareError)
 
