@@ -1,6 +1,5 @@
 """Forward passes behind the optimizer's step, with no backward pass, in each step: what if there were none."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,13 +8,12 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import without_stretches
+from lumos_df.advice.products import PRODUCT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import ANNOTATION, BACKWARD, CPU_OP, FORWARD, OTHER_PHASE
 
-_PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|bmm|baddbmm|convolution)$")
-"""What tells a pass through a model from what else there is to do with tensors."""
 _OPTIMIZER: Final = "Optimizer.step#"
 """How torch's profiler annotates the optimizer's step, up to its name."""
 
@@ -62,7 +60,7 @@ def _passes(rows: Rows, phase: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDA
     thread[rows.step[last]] = rows.thread[last]
     operator = (rows.kind == CPU_OP) & (rows.step >= 0)
     late = operator & (phase == OTHER_PHASE) & (rows.ts >= behind[rows.step]) & (rows.thread == thread[rows.step])
-    multiplies = operator & rows.named(_PRODUCT.match)
+    multiplies = operator & rows.named(PRODUCT.match)
     again, once = (np.bincount(rows.step[multiplies & chosen], minlength=steps) for chosen in (late, phase == FORWARD))
     trains = np.bincount(rows.step[operator & (phase == BACKWARD)], minlength=steps) > 0
     whole = trains & (once > 0) & (again >= once)
