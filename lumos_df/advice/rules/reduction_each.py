@@ -12,6 +12,7 @@ from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.rows import Rows
+from lumos_df.graph.typical_values import medians
 from lumos_df.schema.codes import CPU_OP
 
 _REDUCES: Final = "c10d::allreduce_"
@@ -83,8 +84,8 @@ def _latencies(
         return (0.0 if np.isnan(latency).any() else float(latency.sum())), 0.0, taken
     # Of the same parameter in every step.
     first = np.searchsorted(step, step[follows])
-    turn = follows - first
-    usual = np.array([np.median(lasts[turn == number]) for number in range(int(turn.max()) + 1)])
+    _, one = np.unique(follows - first, return_index=True)
+    usual = medians(lasts, follows - first)[0][one]
     if usual.max() < 2 * usual.min():
         return 0.0, 0.0, taken
     low, short, middle = np.percentile(usual, (0, 25, 50)) * len(follows)
