@@ -45,7 +45,8 @@ class HostJob:
     at_once: bool = False
     """Whether the optimizer does the same to all parameters before it does the next."""
     fused: bool = False
-    """Whether one operator of the optimizer updates all parameters, too many for their shapes to be recorded."""
+    """Whether one operator of the optimizer updates all parameters, too many for their shapes to be recorded. Of one
+    parameter the rank has an empty part."""
 
     @property
     def tokens(self) -> int:
@@ -181,7 +182,7 @@ class _Writer:
                 self.operator("aten::embedding_dense_backward", (job.batch, 1, 32), backward=True)
             self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
         if job.fused:
-            self.add_up([(2000, job.hidden), (2000, job.hidden), ()])
+            self.add_up([(2000, job.hidden), (2000, job.hidden), (), (0, job.hidden)])
         at, started = len(self.events), self.now
         self.phase = "update"
         self.update()

@@ -49,7 +49,8 @@ def touched(
         # A parameter of one number has no axes.
         shape = next(iter(tensors(json.loads(trace.dims.words[trace.dims.code[at]]))), ())
         labels = axes.labels(at)
-        grown[number] = prod(symbols.rescaled(shape, labels=labels[0] if labels else ())) / prod(shape)
+        # A rank's part of a parameter may be empty.
+        grown[number] = prod(symbols.rescaled(shape, labels=labels[0] if labels else ())) / max(prod(shape), 1)
     bytes_of = elements * _ELEMENT_BYTES / passes
     after = bytes_of * grown[inverse.reshape(-1)] * copies[_last_linked(trace, row)]
     return float(bytes_of.sum()), float(after.sum())

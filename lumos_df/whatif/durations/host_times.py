@@ -125,7 +125,8 @@ def work(
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     kinds: list[tuple[object, ...]] = []
-    of_parameters = fused_updates.touched(trace, structure, symbols, axes, copies)
+    fused = rows.named(fused_updates.updates_all).any()
+    of_parameters = fused_updates.touched(trace, structure, symbols, axes, copies) if fused else (0.0, 0.0)
     done, (doubt, spread, begins) = np.zeros((4, len(first))), np.zeros((3, len(first)))
     for number, at in enumerate(row[first].tolist()):
         name, before = rows.names[rows.name[at]], tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]])))
