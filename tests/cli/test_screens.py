@@ -465,12 +465,13 @@ def test_a_headline_breaks_between_its_parts() -> None:
         f"estimate --job '{'a name ' * 12}' --set dp=8",
     ],
 )
-def test_a_command_of_several_lines_is_the_same_to_a_shell(command: str) -> None:
-    screen = Console(width=40, record=True, file=io.StringIO())
+@pytest.mark.parametrize("columns", [3, 40])
+def test_a_command_of_several_lines_is_the_same_to_a_shell(command: str, columns: int) -> None:
+    screen = Console(width=columns, record=True, file=io.StringIO())
     say_command(screen, command, before="next: ", program="printf '%s,' ")
-    done = subprocess.run(
-        ["/bin/sh", "-c", screen.export_text().removeprefix("next: ")], capture_output=True, text=True, check=True
-    )
+    text = screen.export_text()
+    assert columns < 8 or max(map(len, text.splitlines())) <= columns
+    done = subprocess.run(["/bin/sh", "-c", text.removeprefix("next: ")], capture_output=True, text=True, check=True)
     assert done.stdout.split(",")[:-1] == shlex.split(command)
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
 """Of a command: what stands in quotes is one."""
-_NOT_JOINED: Final = re.compile(r"""(?:"[^"]*"|[^\s"'])*'""")
-"""A word part of which stands in single quotes: a shell keeps an end of line there."""
 _NOTES: Final = 3
 """Kinds of warnings of a job that are shown."""
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
@@ -109,14 +107,28 @@ def say_command(screen: Console, command: str, before: str = "", program: str = 
         else:
             lines[-1] += mark
             lines.append(f"{' ' * cell_len(before)}  {word}")
-            start = cell_len(before) + 2
-            # A query longer than the screen goes on behind a blank, a path at the edge. A shell joins both.
-            while cell_len(lines[-1]) > room and not _NOT_JOINED.match(word):
-                edge = max(screen.width - 1, 1)
+            start, opened = cell_len(before) + 2, ""
+            # A query longer than the screen goes on behind a blank, a path at the edge. A shell joins both lines, but
+            # not within single quotes: these end here, and begin again.
+            while cell_len(lines[-1]) > room:
+                edge = max(screen.width - 2, 2)
                 cut = lines[-1].rfind(" ", start, edge) + 1 or edge
-                lines[-1:], start = [f"{lines[-1][:cut]}\\", lines[-1][cut:]], 0
+                quote = _open_quote(f"{opened}{lines[-1][start:cut]}")
+                again, opened = (quote, "") if quote == "'" else ("", quote)
+                lines[-1:], start = [f"{lines[-1][:cut]}{again}\\", f"{again}{lines[-1][cut:]}"], 0
     for line in lines:
         screen.print(Text(line, "dim"), no_wrap=True, overflow="ignore", crop=False)
+
+
+def _open_quote(text: str) -> str:
+    """Return the quote that a shell has open behind a text, nothing where it has none."""
+    quote = ""
+    for letter in text:
+        if letter == quote:
+            quote = ""
+        elif not quote and letter in "\"'":
+            quote = letter
+    return quote
 
 
 def say_next(screen: Console, *commands: str) -> None:
