@@ -4,8 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.host_work import HostWork
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
+from lumos_df.graph.same_rows import ordinals
 from lumos_df.schema.codes import ANNOTATION, THREAD
+from lumos_df.schema.collective_kinds import POINT_TO_POINT
 
 
 def host_collectives(rows: Rows) -> NDArray[np.int64]:
@@ -13,6 +16,44 @@ def host_collectives(rows: Rows) -> NDArray[np.int64]:
     if rows.on_gpu.any():
         return np.empty(0, np.int64)
     return np.flatnonzero((rows.kind == ANNOTATION) & (rows.collective >= 0) & (rows.thread >= 0))
+
+
+def met(ranks: list[Rows]) -> tuple[NDArray[np.int64], ...]:
+    """Return of each row of a collective its rank, itself, how long it waits, ns, and the rank that was last [k].
+
+    A collective has the same name and place in its step on all ranks. The member that lasts shortest came last.
+    """
+    names = {name: place for place, name in enumerate(sorted({name for rows in ranks for name in rows.names}))}
+    # What one rank sends another receives: neither is the same row on both.
+    found = [
+        each[~rows.of_collective(POINT_TO_POINT)[each]]
+        for rows, each in zip(ranks, map(host_collectives, ranks), strict=True)
+    ]
+    rank = np.repeat(np.arange(len(found)), [len(each) for each in found])
+    row = np.concatenate(found)
+    columns = [
+        (
+            np.array([names[name] for name in rows.names])[rows.name[each]],
+            rows.step[each],
+            rows.ts[each],
+            rows.dur[each],
+        )
+        for rows, each in zip(ranks, found, strict=True)
+        if len(each)
+    ]
+    if not columns:
+        return row, row, row, row
+    name, step, ts, dur = (np.concatenate(column) for column in zip(*columns, strict=True))
+    order = np.lexsort((ts, rank))
+    turn = np.empty(len(row), np.int64)
+    turn[order] = ordinals(packed(rank, name, step)[order])
+    instance = dense(packed(name, step, turn))
+    common = np.bincount(instance) == len(found)
+    shortest = np.lexsort((dur, instance))
+    first = shortest[np.searchsorted(instance[shortest], np.arange(len(common)))]
+    kept = common[instance] & (step >= 0)
+    instance = instance[kept]
+    return rank[kept], row[kept], (dur[kept] - dur[first][instance]), rank[first][instance]
 
 
 def meanwhile(host: HostWork, row: NDArray[np.int64], first_ns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -20,8 +20,9 @@ from lumos_df.whatif import answerable
 from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
-from lumos_df.whatif.durations import host_times, operator_times
+from lumos_df.whatif.durations import operator_times
 from lumos_df.whatif.durations.draft_job import DraftJob
+from lumos_df.whatif.durations.host_transfers import with_host_lags
 from lumos_df.whatif.durations.kernel_times import KernelWork
 from lumos_df.whatif.durations.missing_communication import with_missing
 from lumos_df.whatif.durations.retimed_job import of_members, retimed
@@ -220,7 +221,7 @@ def _rescheduled(
         warnings += told
     others = [_measured(other, change) for other in siblings if _sized_alike(anchor, other)] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
-    job = host_times.with_gaps(job, [time.gaps for time in times])
+    job, times = with_host_lags(anchor, change, job, times)
     job, transfer_error, each, told, stand_in = retimed(anchor, change, job, times)
     warnings += told
     unscaled_ns = sum(int(graph.own[of.row[of.unscaled]].sum()) for graph, of in zip(base.graphs, each, strict=False))

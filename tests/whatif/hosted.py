@@ -16,6 +16,7 @@ from typing import Any
 Shapes = Sequence[Sequence[int]]
 
 FLOPS_PER_US, BYTES_PER_US, GAP_US = 50_000.0, 10_000.0, 2.0
+SENT_US, SENT_BYTES_PER_US = 100.0, 1_000.0
 CACHED_BYTES = 1 << 20
 """What a step touches that is all in the core's own cache."""
 FREED_BYTES = 1 << 18
@@ -47,6 +48,11 @@ class HostJob:
     fused: bool = False
     """Whether one operator of the optimizer updates all parameters, too many for their shapes to be recorded. Of one
     parameter the rank has an empty part."""
+    collective: str = ""
+    """What a thread of the host does for the step: `all_reduce` of all gradients behind the backward pass, on a thread
+    of its own, or `recv` of activations before the forward pass. It takes 100 us, and 1 us each 1,000 bytes."""
+    waits: float = 0.0
+    """How long it waits first for another rank, as a share of what this one's passes take."""
 
     @property
     def tokens(self) -> int:
@@ -156,9 +162,25 @@ class _Writer:
             self.add(name, [(job.batch, job.sequence, job.hidden)], 1.0)
             self.now += 1.0
 
-    def step(self, number: int) -> float:
-        begin, job = self.now, self.job
-        place = len(self.events)
+    def passes_us(self) -> float:
+        """Return what the passes of a step take."""
+        alone = _Writer(self.job, slower=self.slower, gaps=self.gaps)
+        alone.passes()
+        return alone.now
+
+    def communicate(self, name: str, shape: tuple[int, ...], tid: int) -> None:
+        """Call a collective of the host and wait for it."""
+        self.now += GAP_US
+        self.add(f"c10d::{name}_", [shape], 1.0)
+        self.now += 1.0 + GAP_US
+        lasts = self.job.waits * self.passes_us() + SENT_US + 4 * prod(shape) / SENT_BYTES_PER_US
+        said = {"Input Dims": [shape], "Input type": ["float"]}
+        head = {"ph": "X", "pid": 1, "tid": tid, "cat": "user_annotation", "name": f"gloo:{name}"}
+        self.events.append({**head, "ts": 100 + self.now, "dur": lasts, "args": said})
+        self.now += lasts
+
+    def passes(self) -> None:
+        job = self.job
         for _ in range(job.micro_batches):
             self.phase = "forward"
             self.operator("aten::embedding", (2000, job.hidden), (job.batch, job.sequence))
@@ -181,8 +203,17 @@ class _Writer:
             for _ in range(job.tables):
                 self.operator("aten::embedding_dense_backward", (job.batch, 1, 32), backward=True)
             self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
+
+    def step(self, number: int) -> float:
+        begin, job = self.now, self.job
+        place = len(self.events)
+        if job.collective == "recv":
+            self.communicate("recv", (job.batch, job.sequence, job.hidden), 1)
+        self.passes()
         if job.fused:
             self.add_up([(2000, job.hidden), (2000, job.hidden), (), (0, job.hidden)])
+        if job.collective == "all_reduce":
+            self.communicate("all_reduce", (sum(map(prod, self.parameters())),), 2)
         at, started = len(self.events), self.now
         self.phase = "update"
         self.update()
@@ -249,13 +280,13 @@ def _bytes(name: str, dims: Shapes) -> int:
     return 4 * sum(map(prod, dims))
 
 
-def write(job: HostJob, folder: Path, added: dict[str, Any] | None = None) -> Path:
-    """Write three steps of a job to a file of rank 0; `added`: members of `lumosCapture`."""
+def write(job: HostJob, folder: Path, added: dict[str, Any] | None = None, rank: int = 0, ranks: int = 1) -> Path:
+    """Write three steps of a job to a file of a rank; `added`: members of `lumosCapture`."""
     writer = _Writer.of(job)
     for number in range(3):
         writer.step(number)
     folder.mkdir(parents=True, exist_ok=True)
-    about = {"backend": "fake", "rank": 0, "world_size": job.tp, "pg_config": []}
+    about = {"backend": "fake", "rank": rank, "world_size": max(job.tp, ranks), "pg_config": []}
     whole = {"lumosCapture": added or {}, "schemaVersion": 1, "distributedInfo": about, "traceEvents": writer.events}
-    (folder / "rank0.json.gz").write_bytes(gzip.compress(json.dumps(whole).encode(), mtime=0))
+    (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(whole).encode(), mtime=0))
     return folder

@@ -6,14 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.pipelines import SENT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.rules.late_rank import Excess, cause, excess_of, listed, uneven
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
-from lumos_df.graph.host_collectives import host_collectives, meanwhile
-from lumos_df.graph.packed_keys import dense, packed
-from lumos_df.graph.same_rows import ordinals
+from lumos_df.graph.host_collectives import meanwhile, met
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -24,7 +21,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     ranks = advised.ranks
     if len(ranks) == 1 or any(rows.on_gpu.any() for rows in ranks):
         return
-    rank, row, waits, last = _collectives(advised)
+    rank, row, waits, last = met(ranks)
     caused = np.bincount(last, waits, len(ranks))
     late = np.flatnonzero(caused > caused.mean()) if len(waits) else np.empty(0, np.int64)
     if not len(late):
@@ -71,44 +68,6 @@ def _excess(
     within = np.concatenate([rows.collective >= 0 for rows in advised.ranks])
     lag = np.minimum(excess.lag, np.maximum(graph.lag - running, 0))
     return np.where(within, 0, excess.own), lag
-
-
-def _collectives(advised: AdvisedJob) -> tuple[NDArray[np.int64], ...]:
-    """Return of each row of a collective its rank, itself, how long it waits, ns, and the rank that was last [k].
-
-    A collective has the same name and place in its step on all ranks. The member that lasts shortest came last.
-    """
-    ranks = advised.ranks
-    names = {name: place for place, name in enumerate(sorted({name for rows in ranks for name in rows.names}))}
-    # What one rank sends another receives: neither is the same row on both.
-    found = [
-        each[~rows.of_collective(SENT)[each]] for rows, each in zip(ranks, map(host_collectives, ranks), strict=True)
-    ]
-    rank = np.repeat(np.arange(len(found)), [len(each) for each in found])
-    row = np.concatenate(found)
-    columns = [
-        (
-            np.array([names[name] for name in rows.names])[rows.name[each]],
-            rows.step[each],
-            rows.ts[each],
-            rows.dur[each],
-        )
-        for rows, each in zip(ranks, found, strict=True)
-        if len(each)
-    ]
-    if not columns:
-        return row, row, row, row
-    name, step, ts, dur = (np.concatenate(column) for column in zip(*columns, strict=True))
-    order = np.lexsort((ts, rank))
-    turn = np.empty(len(row), np.int64)
-    turn[order] = ordinals(packed(rank, name, step)[order])
-    instance = dense(packed(name, step, turn))
-    common = np.bincount(instance) == len(found)
-    shortest = np.lexsort((dur, instance))
-    first = shortest[np.searchsorted(instance[shortest], np.arange(len(common)))]
-    kept = common[instance] & (step >= 0)
-    instance = instance[kept]
-    return rank[kept], row[kept], (dur[kept] - dur[first][instance]), rank[first][instance]
 
 
 def _inside(

@@ -89,7 +89,7 @@ def interval(changed: ChangedJob) -> Interval:
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
-    more = [each(changed, step) for each in (_gaps, _came_once, _unscaled, _hidden, _at_once)]
+    more = [each(changed, step) for each in (_gaps, _waits, _came_once, _unscaled, _hidden, _at_once)]
     stand_in = _stand_in(changed, step, kinds)
     return Interval(step, (*causes, *stand_in, *chain.from_iterable(more)), _once(changed, step))
 
@@ -224,6 +224,20 @@ def _gaps(changed: ChangedJob, step: Steps) -> list[Cause]:
     ]
     lags = [np.round(net.lag * np.exp(sign * np.concatenate(grown))).astype(np.int64) for sign in (-1, 1)]
     return [Cause("gaps between operators", *_ends(step, *(lengths(changed, replace(net, lag=lag)) for lag in lags)))]
+
+
+def _waits(changed: ChangedJob, step: Steps) -> list[Cause]:
+    """Return what comes of collectives of the host that take as long as recorded, or grow in all they take."""
+    net = changed.job.event_graph
+    if not any(time.waits.any() for time in changed.times):
+        return []
+    played = []
+    for end in (0, 1):
+        factor = np.concatenate(
+            [time.waits[graph.edges.dst, end] for graph, time in zip(changed.job.graphs, changed.times, strict=True)]
+        )
+        played.append(lengths(changed, replace(net, lag=np.round(net.lag * np.exp(factor)).astype(np.int64))))
+    return [Cause("collectives of the host", *_ends(step, *played))]
 
 
 def _once(changed: ChangedJob, step: Steps) -> Cause | None:

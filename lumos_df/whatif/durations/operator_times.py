@@ -53,6 +53,9 @@ class Times:
     """Relative, of the duration."""
     gaps: NDArray[np.float64]
     """By how much the host's work before a row grew, as a logarithm."""
+    waits: NDArray[np.float64]
+    """By how much else it may grow, as logarithms: if waiting for collectives of the host stays, and if all of it grows
+    [n, 2]."""
 
     def with_modelled(self, own: NDArray[np.int64], error: NDArray[np.float64]) -> "Times":
         """Return the durations `own` of the same rows and of more behind them, which the model says within `error`."""
@@ -62,6 +65,7 @@ class Times:
             np.append(self.provenance, modelled).astype(np.int8),
             np.append(self.error, error),
             np.append(self.gaps, np.zeros(len(error))),
+            np.append(self.waits, np.zeros((len(error), 2)), axis=0),
         )
 
 
@@ -197,7 +201,7 @@ def times(
     count = len(durations)
     provenance = np.full(count, MEASURED, np.int8)
     error = np.full(count, _ERROR[MEASURED])
-    changed_times = Times(durations.copy(), provenance, error, np.zeros(count))
+    changed_times = Times(durations.copy(), provenance, error, np.zeros(count), np.zeros((count, 2)))
     if change.old == change.new and change.runs_on is change.measured_on and change.settings.batch_scale == 1:
         return changed_times
     kernels = work_of(anchor, change, rank, change.symbols, change.axes[rank], change.runs_on)

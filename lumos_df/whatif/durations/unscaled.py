@@ -94,8 +94,8 @@ def _only_tokens(change: PlannedChange) -> bool:
 
 
 def _moves(change: PlannedChange) -> bool:
-    """Return whether collectives should take other times than measured."""
-    names = ("dp", "tp", "batch", *_IN_SHAPES)
+    """Return whether collectives of the host should take other times than `host_transfers` says."""
+    names = ("dp", "tp", "batch")
     return bool(change.settings.network) or any(_differs(change.old, change.new, name) for name in names)
 
 

@@ -92,9 +92,9 @@ def staged(draft: DraftJob) -> DraftJob:
             made.append(_NewRank(number, maker.ranks, replace(new_rank, source=source), sends))
             sources.append(np.append(source, np.full(added, NONE)).astype(np.int32))
             slowed.append(np.append(paired.slowed, np.zeros(added)))
-            provenance, errors, gaps = (
+            provenance, errors, gaps, waits = (
                 np.concatenate([getattr(times[rank], column) for rank in maker.ranks])[source]
-                for column in ("provenance", "error", "gaps")
+                for column in ("provenance", "error", "gaps", "waits")
             )
             taken.append(
                 Times(
@@ -102,6 +102,7 @@ def staged(draft: DraftJob) -> DraftJob:
                     np.append(provenance, np.full(added, sent[0])).astype(np.int8),
                     np.append(errors, np.full(added, sent[1])),
                     np.append(gaps, np.zeros(added)),
+                    np.append(waits, np.zeros((added, 2)), axis=0),
                 )
             )
     sizes = [len(rank.trace) for rank in anchor.about.ranks]

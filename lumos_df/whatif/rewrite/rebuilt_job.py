@@ -72,6 +72,7 @@ def rebuilt(draft: DraftJob) -> DraftJob:
                 time.provenance[new_rank.source],
                 time.error[new_rank.source],
                 time.gaps[new_rank.source],
+                time.waits[new_rank.source],
             )
             for new_rank, time in zip(made, draft.times, strict=True)
         ],
