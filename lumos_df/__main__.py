@@ -6,8 +6,6 @@ import signal
 import sys
 from typing import NoReturn
 
-from lumos_df.base import freed_memory
-
 
 def run() -> NoReturn:
     """Run the command line as all that this process does, and leave it without taking it apart.
@@ -19,6 +17,7 @@ def run() -> NoReturn:
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from lumos_df.base import freed_memory  # noqa: PLC0415 - see above
     from lumos_df.cli.app import main  # noqa: PLC0415 - see above
 
     signal.signal(signal.SIGINT, usual)

@@ -376,11 +376,11 @@ def _expert_contradictions(model: Model) -> Iterator[Complaint]:
 
 
 def _mla_contradictions(model: Model) -> Iterator[Complaint]:
-    chosen = model.q_rank > 0 and not model.window and model.index_heads > 0
-    for name in ("index_heads", "index_dim", "index_keys"):
-        if (getattr(model, name) > 0) != (chosen and model.index_keys > 0):
-            why = "index_heads, index_dim and index_keys go together, with MLA, a q_rank and no window"
-            yield Complaint(name, f"= {getattr(model, name)}: {why}; nearest is 0 for all three")
+    figures = (model.index_heads, model.index_dim, model.index_keys)
+    if any(figures) and not (all(figures) and model.q_rank and not model.window):
+        told = f"{figures[0]}, index_dim = {figures[1]}, index_keys = {figures[2]}"
+        why = "index_heads, index_dim and index_keys go together, with MLA, a q_rank and no window"
+        yield Complaint("index_heads", f"= {told}: {why}; nearest is 0 for all three")
     if model.kv_rank:
         if model.output_gate:
             yield Complaint("output_gate", "= true: not with MLA; nearest is false")

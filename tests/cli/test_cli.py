@@ -277,8 +277,9 @@ def test_an_interrupt_before_there_are_commands_is_one_line(lumos: Run, monkeypa
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "lumos-df: stopped by Ctrl-C\n")
 
 
-def test_an_interrupt_while_the_command_is_loaded_is_quiet(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+@pytest.mark.parametrize("first", ["ctypes", "typer"])
+def test_an_interrupt_while_the_command_is_loaded_is_quiet(tmp_path: Path, first: str) -> None:
+    (tmp_path / f"{first}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         done = subprocess.run(

@@ -83,5 +83,6 @@ def test_long_sequences_train_faster() -> None:
 
 @pytest.mark.parametrize("changes", [{"index_dim": 0}, {"index_keys": 0}, {"window": 512}, {"q_rank": 0}])
 def test_an_indexer_needs_all_its_figures_and_compressed_queries(changes: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match="index_heads, index_dim and index_keys go together"):
+    with pytest.raises(ModelError) as refused:
         replace(CHOSEN, **changes)
+    assert str(refused.value).count("index_heads, index_dim and index_keys go together") == 1
