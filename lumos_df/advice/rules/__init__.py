@@ -4,6 +4,7 @@ from typing import Final
 
 from lumos_df.advice.remedy import Rule
 from lumos_df.advice.rules import (
+    anomaly_detection,
     attention_precision,
     buffer_broadcast,
     copy_to_host,
@@ -42,6 +43,7 @@ from lumos_df.advice.rules import (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    anomaly_detection.remedies,
     attention_precision.remedies,
     buffer_broadcast.remedies,
     copy_to_host.remedies,
