@@ -46,7 +46,7 @@ class Advised:
 
 def _simulated(job: Job) -> Outcome:
     """Run a job, once for its traces and for how long its steps really are."""
-    return _simulated_on(job, training.DEVICE)
+    return _simulated_on(job, vars(training)["DEVICE"])
 
 
 @lru_cache(maxsize=2)
