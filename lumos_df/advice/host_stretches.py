@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.host_calls import without_calls
 from lumos_df.advice.less_work import less_work
 from lumos_df.graph.host_collectives import meanwhile
 from lumos_df.graph.simulate.forward import inherited
@@ -67,4 +68,14 @@ def _without_kernels(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tupl
     less = less_work(advised, part)
     on_gpu = np.concatenate([rows.on_gpu for rows in advised.ranks])
     gone = less.node[(less.node_part == 0) & on_gpu[less.node]]
-    return int(advised.event_graph.own[gone].sum()), less.apply
+    # That leaves what is far longer than usual, as what loads code is; what these operators take goes in any case.
+    _, without = without_calls(advised, call)
+
+    def apply(changed: ChangedGraph) -> None:
+        other = ChangedGraph(changed.own.copy(), changed.lag.copy(), changed.floor, changed.transfer)
+        without(other)
+        less.apply(changed)
+        np.minimum(changed.own, other.own, out=changed.own)
+        np.minimum(changed.lag, other.lag, out=changed.lag)
+
+    return int(advised.event_graph.own[gone].sum()), apply

@@ -16,8 +16,8 @@ from lumos_df.schema.codes import ANNOTATION, CPU_OP
 _FORWARD: Final = "DistributedDataParallel.forward"
 """How torch annotates the forward pass of what it wraps, which begins with its buffers."""
 _SENDS: Final = "c10d::broadcast_"
-_PACKS: Final = ("aten::flatten_dense_tensors", "aten::unflatten_dense_tensors", "aten::copy_")
-"""What puts buffers together before, and takes them apart after it."""
+_PACKS: Final = ("aten::flatten_dense_tensors", "record_param_comms", "aten::unflatten_dense_tensors", "aten::copy_")
+"""What puts buffers together before, waits for NCCL, and takes them apart after it."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -49,9 +49,12 @@ def _sends(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     A forward pass begins with them. What is broadcast behind other operators is the program's own.
     """
     forward = (rows.kind == ANNOTATION) & rows.named(lambda text: text == _FORWARD) & (rows.thread >= 0)
-    row = np.flatnonzero((rows.kind == CPU_OP) & np.append(forward, False)[rows.parent])
-    row = row[np.lexsort((rows.ts[row], rows.parent[row]))]
-    around = rows.parent[row].astype(np.int64)
+    operator = rows.kind == CPU_OP
+    row = np.flatnonzero(operator & ~np.append(operator, False)[rows.parent])
+    # Python functions lie between, where stacks were recorded.
+    around = rows.nearest(forward, row.astype(np.int32))
+    order = np.lexsort((rows.ts[row], around))
+    row, around = row[order][around[order] >= 0], around[order][around[order] >= 0]
     run = runs_of(around, rows.named(lambda text: text in {_SENDS, *_PACKS})[row])
     sends = rows.named(lambda text: text == _SENDS)[row] & (run >= 0)
     first = np.ones(len(row), np.bool_)
