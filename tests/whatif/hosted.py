@@ -51,6 +51,8 @@ class HostJob:
     collective: str = ""
     """What a thread of the host does for the step: `all_reduce` of all gradients behind the backward pass, on a thread
     of its own, or `recv` of activations before the forward pass. It takes 100 us, and 1 us each 1,000 bytes."""
+    flat: bool = False
+    """Whether all gradients are divided in one row first, and copied in one for each of two ranks."""
     waits: float = 0.0
     """How long it waits first for another rank, as a share of what this one's passes take."""
 
@@ -179,6 +181,12 @@ class _Writer:
         self.events.append({**head, "ts": 100 + self.now, "dur": lasts, "args": said})
         self.now += lasts
 
+    def reduce_all(self, elements: int) -> None:
+        if self.job.flat:
+            self.operator("aten::div_", (elements,))
+            self.operator("aten::copy_", (2, elements // 2), (2, elements // 2))
+        self.communicate("all_reduce", (elements,), 2)
+
     def passes(self) -> None:
         job = self.job
         for _ in range(job.micro_batches):
@@ -213,7 +221,7 @@ class _Writer:
         if job.fused:
             self.add_up([(2000, job.hidden), (2000, job.hidden), (), (0, job.hidden)])
         if job.collective == "all_reduce":
-            self.communicate("all_reduce", (sum(map(prod, self.parameters())),), 2)
+            self.reduce_all(sum(map(prod, self.parameters())))
         at, started = len(self.events), self.now
         self.phase = "update"
         self.update()

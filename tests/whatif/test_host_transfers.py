@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from lumos_df.whatif.estimate import estimate
+from lumos_df.graph.job import groups
+from lumos_df.whatif.estimate import estimate, estimated
+from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from tests.whatif.conftest import ingested
 from tests.whatif.hosted import HostJob, write
@@ -49,6 +51,18 @@ def test_transfers_grow_with_their_bytes_and_waiting_with_compute(
         wanted = 1000 * replace(job, waits=shares[row["rank"]], **truth).step_us()
         assert row["step_ns"] == pytest.approx(wanted, rel=within)
         assert row["low_s"] <= 1e-9 * wanted <= row["high_s"]
+
+
+@pytest.mark.parametrize("name", ["aten::div_", "aten::copy_"])
+def test_parameters_in_one_row_grow_as_their_shapes_do(tmp_path: Path, name: str) -> None:
+    """No size of the model is a factor of the length of a bucket, or of a rank's share of it."""
+    for rank in (0, 1):
+        write(replace(REDUCES, flat=True), tmp_path / "job", rank=rank, ranks=2)
+    corpus = ingested(tmp_path / "corpus", tmp_path / "job")
+    (anchor,) = [load(corpus, ids, {}) for ids in groups(corpus)]
+    graph = estimated(anchor, parse([*WIDER[0]])).job.graphs[0]
+    wanted = dict(replace(REDUCES, flat=True, hidden=256).operators())[name]
+    assert graph.own[graph.rows.named(lambda each: each == name)] == pytest.approx([1000 * wanted] * 3, rel=0.25)
 
 
 def test_an_interval_holds_that_waiting_stays_as_it_was(tmp_path: Path) -> None:

@@ -41,6 +41,25 @@ def touched(
         axes: what is known of them.
         copies: how many times as many of every operator there will be [n].
     """
+    row, elements, grown, passes = parameters(trace, structure, symbols, axes)
+    bytes_of = elements * _ELEMENT_BYTES / passes
+    after = bytes_of * grown * copies[row]
+    return float(bytes_of.sum()), float(after.sum())
+
+
+def parameters(
+    trace: Trace, structure: Structure, symbols: Symbols, axes: Axes
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], int]:
+    """Return of each gradient that is added up an operator of its layer, its elements, and by how much they grow [k].
+
+    Last comes in how many passes they are.
+
+    Args:
+        trace: the trace.
+        structure: micro-batch of every operator.
+        symbols: what axes of shapes become.
+        axes: what is known of them.
+    """
     row, elements, passes = added_gradients.added_up(trace, structure)
     code, kind = trace.dims.code[row], axes.kind[row]
     _, example, inverse = np.unique(packed(code, kind), return_index=True, return_inverse=True)
@@ -51,9 +70,7 @@ def touched(
         labels = axes.labels(at)
         # A rank's part of a parameter may be empty.
         grown[number] = prod(symbols.rescaled(shape, labels=labels[0] if labels else ())) / max(prod(shape), 1)
-    bytes_of = elements * _ELEMENT_BYTES / passes
-    after = bytes_of * grown[inverse.reshape(-1)] * copies[_last_linked(trace, row)]
-    return float(bytes_of.sum()), float(after.sum())
+    return _last_linked(trace, row), elements, grown[inverse.reshape(-1)], passes
 
 
 def _last_linked(trace: Trace, row: NDArray[np.int64]) -> NDArray[np.int64]:

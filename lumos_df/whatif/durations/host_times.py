@@ -27,7 +27,7 @@ from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.operator_kinds import tensors
 from lumos_df.structure.shapes import Operation, Shape
-from lumos_df.whatif.durations import fused_updates
+from lumos_df.whatif.durations import flat_parameters, fused_updates
 from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered, shaped
 from lumos_df.whatif.durations.symbols import Symbols
 
@@ -125,13 +125,17 @@ def work(
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     kinds: list[tuple[object, ...]] = []
+    flat = flat_parameters.grown(trace, structure, symbols, axes)
     fused = rows.named(fused_updates.updates_all).any()
     of_parameters = fused_updates.touched(trace, structure, symbols, axes, copies) if fused else (0.0, 0.0)
     done, (doubt, spread, begins) = np.zeros((4, len(first))), np.zeros((3, len(first)))
     for number, at in enumerate(row[first].tolist()):
         name, before = rows.names[rows.name[at]], tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]])))
         labels = axes.labels(at) or ((),) * len(before)
-        after = tuple(symbols.rescaled(shape, labels=known) for shape, known in zip(before, labels, strict=True))
+        after = tuple(
+            flat_parameters.after(shape, symbols.rescaled(shape, labels=known), flat)
+            for shape, known in zip(before, labels, strict=True)
+        )
         flops = _readings(name, before, after)
         done[:, number] = *np.sqrt(flops.prod(axis=1)), _bytes(name, before), _bytes(name, after)
         if fused_updates.updates_all(name):
