@@ -332,12 +332,14 @@ def _behind(host: HostWork, transfers: _Transfers, grown: tuple[float, float]) -
     graph, rows, row = host.graph, host.graph.rows, transfers.row
     waits = np.zeros((3, len(graph.edges)))
     working = graph.atoms.row[host_times.works(graph)[graph.atoms.row]]
+    if not len(row) or not len(working):
+        return waits
     busiest = np.bincount(rows.thread[working]).argmax()
     steps = np.unique(rows.step[rows.step >= 0])
     least = typical_values.LEAST_PCT / 100 * float(rows.dur[working].sum()) / max(len(steps), 1)
     place = np.flatnonzero((graph.edges.kind[host.edge] == THREAD) & (host.thread[0] == busiest))
     place = place[(host.at[1] - host.at[0])[place] >= least]
-    if not len(row) or not len(place):
+    if not len(place):
         return waits
     place = place[np.argsort(host.at[0][place], kind="stable")]
     begin, over = host.at[0][place], host.at[1][place]

@@ -105,7 +105,7 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
     moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or change.settings.network
     if moved and any(map(host_times.communicates, anchor.job.graphs)):
         warnings.append(
-            "the job communicates on the host: that is kept as recorded, once a micro-batch, whatever the group, the "
-            "network or the size; record it with NCCL to have it estimated"
+            "the job communicates on the host: that is kept as recorded, once a micro-batch, whatever the group or "
+            "the network; record it with NCCL to have it estimated"
         )
     return warnings
