@@ -183,6 +183,12 @@ def test_a_batch_without_shapes_grows_and_says_so(real_corpus: Path) -> None:
     assert any("records no shapes" in text for text in rows[0]["warnings"])
 
 
+def test_channels_of_a_net_on_a_gpu_are_not_changed(real_corpus: Path) -> None:
+    """Twice as many made kernels 1.6 times as long, by their bytes, where they multiply four times as much."""
+    with pytest.raises(QueryError, match="hidden cannot change, because nothing tells how long a convolution of other"):
+        answers(real_corpus, "hidden=128", job="resnet50_2021")
+
+
 def test_layers_that_are_a_small_part_of_a_model_are_not_changed(tmp_path: Path) -> None:
     """Seven layers of 256 are what decodes a mask; the encoder, which one CUDA graph launches, has 1280."""
     corpus = ingested(tmp_path / "corpus", SETS[-1] / "sam_graph1_a100")

@@ -29,6 +29,7 @@ from lumos_df.whatif.durations.kernel_times import (
     work,
 )
 from lumos_df.whatif.durations.symbols import Symbols, is_all
+from lumos_df.whatif.job.nearest_setting import cannot
 from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import IN_SHAPES, Settings, Sizes, parameters
@@ -103,6 +104,7 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     """Return a plan. Raise `QueryError` or `HardwareError` for a GPU, type or network that cannot be."""
     old = anchor.sizes
     _check_host(anchor, new, settings)
+    _check_channels(anchor, new)
     batch = None
     if old.hidden is None or (old.layers is None and old.hidden == new.hidden):
         batch = _batch(anchor, settings)
@@ -155,6 +157,15 @@ def _check_host(anchor: RecordedJob, new: Sizes, settings: Settings) -> None:
                 f"{anchor.about.job}: {name} cannot change, because the job ran on no GPU; record it on one, or "
                 "estimate without a trace: --model, --hardware and --plan"
             )
+
+
+def _check_channels(anchor: RecordedJob, new: Sizes) -> None:
+    """Raise `QueryError` for other channels of a convolutional net on a GPU, whose kernels are known by bytes alone."""
+    if new.hidden == anchor.sizes.hidden or anchor.about.facts["model"].value != "convolutional":
+        return
+    if not all(map(host_times.runs_here, anchor.job.graphs)):
+        why = "nothing tells how long a convolution of other channels takes on a GPU: it multiplies more than it moves"
+        raise cannot(anchor.about.job, "hidden", why, shapes=anchor.records_shapes)
 
 
 def _batch(anchor: RecordedJob, settings: Settings) -> tuple[int, int] | None:
