@@ -50,7 +50,7 @@ class HostJob:
     parameter the rank has an empty part."""
     collective: str = ""
     """What a thread of the host does for the step: `all_reduce` of all gradients behind the backward pass, on a thread
-    of its own, or `recv` of activations before the forward pass. It takes 100 us, and 1 us each 1,000 bytes."""
+    of its own, or `recv` of activations before the layers. It takes 100 us, and 1 us each 1,000 bytes."""
     flat: bool = False
     """Whether all gradients are divided in one row first, and copied in one for each of two ranks."""
     waits: float = 0.0
@@ -166,7 +166,7 @@ class _Writer:
 
     def passes_us(self) -> float:
         """Return what the passes of a step take."""
-        alone = _Writer(self.job, slower=self.slower, gaps=self.gaps)
+        alone = _Writer(replace(self.job, collective=""), slower=self.slower, gaps=self.gaps)
         alone.passes()
         return alone.now
 
@@ -194,6 +194,8 @@ class _Writer:
             self.operator("aten::embedding", (2000, job.hidden), (job.batch, job.sequence))
             for _ in range(job.tables):
                 self.operator("aten::embedding", (1000, 32), (job.batch, 1))
+            if job.collective == "recv":
+                self.communicate("recv", (job.batch, job.sequence, job.hidden), 1)
             for layer in range(job.layers):
                 at, started = len(self.events), self.now
                 self.block(backward=False)
@@ -215,8 +217,6 @@ class _Writer:
     def step(self, number: int) -> float:
         begin, job = self.now, self.job
         place = len(self.events)
-        if job.collective == "recv":
-            self.communicate("recv", (job.batch, job.sequence, job.hidden), 1)
         self.passes()
         if job.fused:
             self.add_up([(2000, job.hidden), (2000, job.hidden), (), (0, job.hidden)])
