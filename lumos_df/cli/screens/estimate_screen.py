@@ -54,6 +54,7 @@ def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
         f"    {said['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU",
         f"    MFU {said['mfu_pct']:.0f}%",
         f"    {fit}: {said['memory_gb']:.0f} of {room:.0f} GB",
+        f"    {estimate.model.seq:,} tokens a sequence",
     )
     share = {name: 100 * float(said[f"{name}_s"]) / step for name in (part.name for part in STEP_PARTS)}
     exposed = {name: 100 * float(said[f"{name}_exposed_s"]) / step for name in _COMMUNICATION}
