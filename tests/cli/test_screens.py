@@ -477,6 +477,12 @@ def test_a_command_of_several_lines_is_the_same_to_a_shell(command: str, columns
     assert done.stdout.split(",")[:-1] == shlex.split(command)
 
 
+def test_a_path_that_fits_the_screen_stays_whole() -> None:
+    screen = Console(width=40, record=True, file=io.StringIO())
+    say_command(screen, f"replay --corpus {'/long' * 7} --job a", before="    next: ")
+    assert printed(screen) == ["    next: lumos-df replay --corpus \\", f"   {'/long' * 7} \\", "            --job a"]
+
+
 def test_a_query_goes_on_behind_a_blank() -> None:
     screen = Console(width=40, record=True, file=io.StringIO())
     say_command(screen, """sql "FROM advice_evidence WHERE job = 'gpu' AND place = 2\"""")

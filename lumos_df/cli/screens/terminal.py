@@ -106,8 +106,10 @@ def say_command(screen: Console, command: str, before: str = "", program: str = 
             lines[-1] += f" {word}"
         else:
             lines[-1] += mark
-            lines.append(f"{' ' * cell_len(before)}  {word}")
+            # A path that fits the screen begins further to the left, so that it stays whole.
             start, opened = cell_len(before) + 2, ""
+            start = min(start, room - cell_len(word)) if cell_len(word) <= room else start
+            lines.append(f"{' ' * start}{word}")
             # A query longer than the screen goes on behind a blank, a path at the edge. A shell joins both lines, but
             # not within single quotes: these end here, and begin again.
             while cell_len(lines[-1]) > room:
