@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import runs_of, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import DDP_FORWARD
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import ANNOTATION, CPU_OP
 
-_FORWARD: Final = "DistributedDataParallel.forward"
-"""How torch annotates the forward pass of what it wraps, which begins with its buffers."""
 _SENDS: Final = "c10d::broadcast_"
 _PACKS: Final = ("aten::flatten_dense_tensors", "record_param_comms", "aten::unflatten_dense_tensors", "aten::copy_")
 """What puts buffers together before, waits for NCCL, and takes them apart after it."""
@@ -48,7 +47,7 @@ def _sends(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
     A forward pass begins with them. What is broadcast behind other operators is the program's own.
     """
-    forward = (rows.kind == ANNOTATION) & rows.named(lambda text: text == _FORWARD) & (rows.thread >= 0)
+    forward = (rows.kind == ANNOTATION) & rows.named(lambda text: text == DDP_FORWARD) & (rows.thread >= 0)
     operator = rows.kind == CPU_OP
     row = np.flatnonzero(operator & ~np.append(operator, False)[rows.parent])
     # Python functions lie between, where stacks were recorded.

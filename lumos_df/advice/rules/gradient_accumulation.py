@@ -1,7 +1,6 @@
 """Gradients reduced in every micro-batch of a step: what if they were reduced once, for the optimizer runs once."""
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,15 +8,11 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import DDP_FORWARD, OPTIMIZER_STEP
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.host_collectives import host_collectives, waited
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import ANNOTATION, CPU_OP
-
-_FORWARD: Final = "DistributedDataParallel.forward"
-"""How torch annotates the forward pass of what it wraps; a reduction after it is of its gradients."""
-_OPTIMIZER: Final = "Optimizer.step#"
-"""How torch's profiler annotates the optimizer's step, up to its name."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -67,8 +62,12 @@ def _unneeded(rows: Rows) -> tuple[NDArray[np.int64], int]:
     A step counts where the optimizer runs once, and all passes that reduce anything reduce as often as many bytes.
     """
     nothing = np.empty(0, np.int64), 0
-    forward = np.flatnonzero((rows.kind == ANNOTATION) & rows.named(lambda text: text == _FORWARD) & (rows.thread >= 0))
-    optimizer = (rows.kind == ANNOTATION) & rows.named(lambda text: text.startswith(_OPTIMIZER)) & (rows.thread >= 0)
+    forward = np.flatnonzero(
+        (rows.kind == ANNOTATION) & rows.named(lambda text: text == DDP_FORWARD) & (rows.thread >= 0)
+    )
+    optimizer = (
+        (rows.kind == ANNOTATION) & rows.named(lambda text: text.startswith(OPTIMIZER_STEP)) & (rows.thread >= 0)
+    )
     reduces = rows.of_collective(("all_reduce",))
     on_gpu = np.flatnonzero(reduces & rows.on_gpu)
     row = np.concatenate((on_gpu, host_collectives(rows)))

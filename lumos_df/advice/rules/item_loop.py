@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import runs_of, without_stretches
-from lumos_df.advice.products import PRODUCT
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import PRODUCT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows, coded

@@ -1,21 +1,17 @@
 """Forward passes behind the optimizer's step, with no backward pass, in each step: what if there were none."""
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import without_stretches
-from lumos_df.advice.products import PRODUCT
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import OPTIMIZER_STEP, PRODUCT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import ANNOTATION, BACKWARD, CPU_OP, FORWARD, OTHER_PHASE
-
-_OPTIMIZER: Final = "Optimizer.step#"
-"""How torch's profiler annotates the optimizer's step, up to its name."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -49,7 +45,7 @@ def _passes(rows: Rows, phase: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDA
     """
     nothing = np.empty(0, np.int64)
     steps = int(rows.step.max(initial=-1)) + 1
-    optimizer = np.flatnonzero((rows.kind == ANNOTATION) & rows.named(lambda text: text.startswith(_OPTIMIZER)))
+    optimizer = np.flatnonzero((rows.kind == ANNOTATION) & rows.named(lambda text: text.startswith(OPTIMIZER_STEP)))
     optimizer = optimizer[(rows.step[optimizer] >= 0) & (rows.thread[optimizer] >= 0)]
     if not len(optimizer):
         return nothing, nothing, 0

@@ -1,0 +1,11 @@
+"""Names by which rules know what PyTorch runs, and what it annotates of a step."""
+
+import re
+from typing import Final
+
+PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|bmm|baddbmm|convolution)$")
+"""Operators that multiply matrices. The inner ones: `aten::mm`, not the `aten::linear` around it."""
+DDP_FORWARD: Final = "DistributedDataParallel.forward"
+"""The forward pass of what it wraps. It begins with buffers; a reduction after it is of its gradients."""
+OPTIMIZER_STEP: Final = "Optimizer.step#"
+"""The optimizer's step, up to its name."""
