@@ -203,9 +203,11 @@ class _Asked:
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        one_of = self.plans or self.grid is not None or self.corpus is not None
+        one_of = len(self.plans) > 1 or self.grid is not None or self.corpus is not None
         if (self.gpus is None) != (self.batch is None) or (self.gpus is not None and one_of):
-            raise typer.BadParameter("--gpus N and --batch B go together, with --model and --hardware and no grid")
+            raise typer.BadParameter(
+                "--gpus N and --batch B go together, with --model and --hardware, no grid and at most one --plan"
+            )
         named = bool(self.models and self.hardware)
         if self.grid is not None and (self.models or self.hardware or self.plans):
             raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
@@ -230,7 +232,7 @@ class _Asked:
             notes.software_of_profile(unfitted)
             return axes
         if self.gpus is not None and self.batch is not None:
-            return Grid.of_gpus(self.models, self.hardware, self.gpus, self.batch)
+            return Grid.of_gpus(self.models, self.hardware, self.gpus, self.batch, *self.plans)
         return Grid.read(self.grid) if self.grid is not None else Grid.make(self.models, self.hardware, self.plans)
 
 
@@ -252,12 +254,14 @@ def sweep(
     plan: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."
+            metavar="PLAN",
+            help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up. "
+            "With --gpus: what all plans have, 'software=megatron,precision=fp8'.",
         ),
     ] = None,
     gpus: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Instead of --plan, with --batch: all sensible plans of N GPUs."),
+        typer.Option(min=1, metavar="N", help="Without a file, with --batch: all sensible plans of N GPUs."),
     ] = None,
     batch: Annotated[
         int | None, typer.Option(min=1, metavar="B", help="Sequences of a step; goes with --gpus.")

@@ -35,6 +35,12 @@ from lumos_df.schema.plan_words import INTERLEAVED, ONE_F_ONE_B
 _DERIVED: Final = {"gpus": "dp", "micro_batches": "batch"}
 """Axes that say a plan's field by another: dp = gpus / (tp * pp * cp), batch = micro_batches * dp * micro_batch."""
 
+_OF_GPUS: Final = ("gpus", "dp", "batch", "micro_batches")
+"""What a grid of all plans of some GPUs says by itself."""
+
+_CHOSEN: Final = frozenset(("tp", "pp"))
+"""What the blocks of sensible plans have one value of, each."""
+
 _KEYS: Final = ("model", "hardware", "plan")
 
 Axes = Mapping[str, tuple[Any, ...]]
@@ -121,13 +127,23 @@ class Grid:
         hardware: Iterable[str | os.PathLike[str]],
         gpus: int,
         batch: int,
+        same: str = "",
     ) -> Self:
         """Return the grid of every sensible plan of some GPUs, as `sensible_plans` lists them for model and GPU.
+
+        Args:
+            models, hardware: names or files.
+            gpus: how many.
+            batch: sequences of a step.
+            same: what all plans have, as `make` takes it: `software=megatron,precision=fp8`. What it says of `tp` and
+                `pp` chooses among the sensible ones; other fields are as it says.
 
         Raises `LumosError` for what cannot be read, and where no plan uses that many GPUs.
         """
         pairs = [(Model.read(model), Hardware.read(gpu)) for model in models for gpu in hardware]
         plans = [plan for model, gpu in pairs for plan in sensible_plans(model, gpu, gpus, batch)]
+        if same:
+            plans = _with(plans, dict(_said(same)))
         distinct = {repr(sorted(plan.items())): plan for plan in plans}
         return cls.make(dict.fromkeys(models), dict.fromkeys(hardware), distinct.values())
 
@@ -187,6 +203,20 @@ class Grid:
         return plans, model_of, hardware_of, uneven
 
 
+def _with(plans: list[dict[str, list[Any]]], same: Mapping[str, list[str]]) -> list[dict[str, list[Any]]]:
+    """Return sensible plans with fields that all of them have."""
+    for name in _OF_GPUS:
+        if name in same:
+            raise PlanError(f"plan: '{name}' follows from the number of GPUs and the batch; leave it out")
+    for name in _CHOSEN.intersection(same):
+        wanted = [value_of(name, text) for text in same[name]]
+        sensible = sorted({plan[name][0] for plan in plans})
+        plans = [plan for plan in plans if plan[name][0] in wanted]
+        if not plans:
+            raise PlanError(f"plan: '{name}' is none of the sensible ones: {', '.join(map(str, sensible))}")
+    return [{**plan, **same} for plan in plans]
+
+
 def _listed(said: Any) -> list[Any]:
     return list(said) if isinstance(said, list | tuple) else [said]
 
@@ -207,7 +237,8 @@ def _block(plan: str | Mapping[str, Any], profiles: dict[str, int]) -> Axes:
     for name, field in _DERIVED.items():
         if name in axes and field in axes:
             raise PlanError(f"plan: '{name}' says what '{field}' is; give one of them")
-    axes.setdefault("software", (_code("software", Plan().software, profiles),))
+    if "software" not in axes:
+        axes["software"] = (_code("software", Plan().software, profiles),)
     return axes
 
 

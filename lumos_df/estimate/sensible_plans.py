@@ -16,6 +16,11 @@ _MOST_CHUNKS: Final = 8
 """Threshold, virtual stages. A stage has no more. Evidence: a judgement."""
 _MICRO_BATCHES: Final = (1, 2, 4, 8)
 
+TRIED: Final = frozenset(
+    ("tp", "pp", "vp", "dp", "cp", "ep", "sequence_parallel", "micro_batch", "batch", "recompute", "schedule", "zero")
+)
+"""The plan's fields that these plans differ in, or that follow from them."""
+
 
 def sensible_plans(model: Model, hardware: Hardware, gpus: int, batch: int) -> list[dict[str, list[Any]]]:
     """Return blocks of plan fields, as `Grid.make` takes them; what is not legal among them the search refuses.

@@ -262,6 +262,15 @@ def test_a_sweep_of_gpus_finds_plans_by_itself() -> None:
     )
 
 
+def test_the_sweep_after_an_estimate_keeps_software_and_precision() -> None:
+    plan = ("--plan", "tp=8,dp=8,batch=256,sp=on,precision=fp8,software=megatron")
+    said = " ".join(" ".join(shown(("estimate", *JOB, *plan), 100)).split())
+    next_command = said.partition("next: ")[2].replace("\\ ", "")
+    assert next_command.endswith("--gpus 64 --batch 256 --plan precision=fp8,software=megatron")
+    lines = shown((*next_command.split()[1:], "--top", "1"), 160)
+    assert any(line.endswith("precision=fp8,software=megatron") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("plan", "where", "says"),
     [

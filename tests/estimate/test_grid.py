@@ -10,6 +10,7 @@ import pytest
 from lumos_df.base.errors import LumosError
 from lumos_df.estimate.grid import Grid
 from lumos_df.model.plan import Plan
+from lumos_df.schema.dtypes import PRECISIONS
 
 MODELS = ("llama-3-8b", "llama-2-7b")
 GPUS = ("h100-sxm", "b200", "a100-sxm-80")
@@ -79,6 +80,42 @@ def test_gpus_and_micro_batches_give_dp_and_batch() -> None:
         if not uneven:
             assert plan["dp"] * replica == gpus
         assert plan["batch"] == repeat * plan["dp"] * 2
+
+
+def _all_of_eight(same: str = "") -> list[Plan]:
+    grid = Grid.of_gpus(["llama-3-8b"], ["h100-sxm"], 8, 16, same)
+    stretch = grid.stretch(0, len(grid))
+    return [
+        Plan(tp=int(row["tp"]), pp=int(row["pp"]), zero=int(row["zero"]), precision=PRECISIONS[row["precision"]])
+        for row in stretch.jobs.plans
+    ]
+
+
+def test_what_all_plans_of_some_gpus_have_is_chosen_or_set() -> None:
+    every = _all_of_eight()
+    assert {plan.tp for plan in every} == {1, 2, 4, 8}
+    assert {plan.zero for plan in every} == {0, 1, 2, 3}
+    same = _all_of_eight("tp=2|4,zero=1,precision=fp8")
+    assert {plan.tp for plan in same} == {2, 4}
+    assert {(plan.zero, plan.precision) for plan in same} == {(1, "fp8")}
+    assert {plan.pp for plan in same} == {plan.pp for plan in every if plan.tp in (2, 4)}
+    grid = Grid.of_gpus(["llama-3-8b"], ["h100-sxm"], 8, 16, "software=megatron")
+    assert [profile.name for profile in grid.software] == ["megatron"]
+
+
+@pytest.mark.parametrize(
+    ("same", "why"),
+    [
+        ("tp=3", "'tp' is none of the sensible ones: 1, 2, 4, 8"),
+        ("dp=4", "'dp' follows from the number of GPUs and the batch; leave it out"),
+        ("batch=4", "'batch' follows from the number of GPUs and the batch; leave it out"),
+        ("zero=9", "zero = 9"),
+        ("width=9", "there is no field 'width'"),
+    ],
+)
+def test_what_plans_of_some_gpus_cannot_all_have_is_named(same: str, why: str) -> None:
+    with pytest.raises(LumosError, match=why):
+        Grid.of_gpus(["llama-3-8b"], ["h100-sxm"], 8, 16, same)
 
 
 def test_a_file_says_the_same_as_texts(tmp_path: Path) -> None:

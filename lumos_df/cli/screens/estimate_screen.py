@@ -5,6 +5,7 @@ takes longer than to estimate it.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from lumos_df.cli.screens.terminal import (
     say_row,
     where,
 )
+from lumos_df.estimate.sensible_plans import TRIED
 from lumos_df.model.plan import SHORT, Plan
 from lumos_df.schema import STEP_PARTS
 from lumos_df.schema.rankings import what_to_measure
@@ -76,7 +78,9 @@ def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
     begun = (_LISTED.split(str(known[name]))[0] for name in _HOW_KNOWN if name in known)
     say(screen, "; ".join(begun), before=" how known: ")
     plan = estimate.plan
-    say_next(screen, f"sweep --model {model} --hardware {hardware} --gpus {plan.gpus} --batch {plan.batch}")
+    same = replace(plan, **{name: getattr(Plan(), name) for name in TRIED}).text()
+    sweep = f"sweep --model {model} --hardware {hardware} --gpus {plan.gpus} --batch {plan.batch}"
+    say_next(screen, sweep + (f" --plan {same}" if same else ""))
 
 
 def draw_held(corpus: Path, estimate: str) -> None:
