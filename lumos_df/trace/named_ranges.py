@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import TraceError
 from lumos_df.schema import STEP_MARK
 from lumos_df.schema.codes import ANNOTATION, CPU_OP, GPU, RUNTIME
+from lumos_df.trace import optimizer_steps
+from lumos_df.trace.optimizer_steps import Windows
 from lumos_df.trace.recording import EventType, RecordedOperators, Recording
 
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -36,20 +38,26 @@ def with_steps(recording: Recording, pattern: str | None) -> Recording:
     Args:
         recording: a file as read.
         pattern: name of such ranges, `*` for any text: a warning where no range has it; None for ranges whose names
-            differ in a number alone and that last for half of the work, if the recording does not state its steps.
+            differ in a number alone and that last for half of the work, if the recording does not state its steps;
+            where it could and states none, the calls of its optimizer tell them.
     """
-    stated = recording.states_steps or any(map(STEP_MARK.match, recording.strings))
-    if pattern is None and stated:
+    if pattern is None and any(map(STEP_MARK.match, recording.strings)):
         return recording
     operators = recording.operators
     candidates = np.isin(operators.kind, (ANNOTATION, CPU_OP)) & (operators.track >= 0)
     marks = []
     for rank in recording.ranks:
         whose = np.ones(len(operators), np.bool_) if rank.events is None else rank.events[operators.event]
+        if pattern is None and recording.states_steps:
+            steps = optimizer_steps.windows(recording, np.flatnonzero(whose))
+            marks.append((steps, np.arange(len(steps.ts))))
+            continue
         own = np.flatnonzero(whose & candidates)
         rows = _repeating(recording, own, whose) if pattern is None else _named(recording, own, pattern)
-        marks.append(_longest_thread(operators, rows))
-    if any(map(len, marks)):
+        rows = _longest_thread(operators, rows)
+        steps = Windows(operators.ts[rows], operators.dur[rows], operators.track[rows])
+        marks.append((steps, _numbers(recording, rows)))
+    if any(len(numbers) for _, numbers in marks):
         return _marked(recording, marks)
     if pattern is None or not len(operators):
         return recording
@@ -127,29 +135,29 @@ def _longest_thread(operators: RecordedOperators, rows: NDArray[np.int64]) -> ND
     return rows[operators.ts[rows] >= np.append(np.iinfo(np.int64).min, end[:-1])]
 
 
-def _marked(recording: Recording, marks: list[NDArray[np.int64]]) -> Recording:
-    """Return a recording with a mark more for each row of each rank."""
+def _marked(recording: Recording, marks: list[tuple[Windows, NDArray[np.int64]]]) -> Recording:
+    """Return a recording with a mark more for each step of each rank; `marks`: where they are, and their numbers."""
     operators, strings = recording.operators, list(recording.strings)
-    numbers = np.concatenate([_numbers(recording, rows) for rows in marks])
-    rows = np.concatenate(marks)
+    numbers = np.concatenate([of_rank for _, of_rank in marks])
+    ts, dur, track = (np.concatenate(column) for column in zip(*(steps for steps, _ in marks), strict=True))
     names = []
     for number in numbers.tolist():
         names.append(len(strings))
         strings.append(f"ProfilerStep#{number}")
     first = len(recording.event_types)
     more = operators.after(
-        event=np.arange(first, first + len(rows), dtype=np.int32),
-        ts=operators.ts[rows],
-        dur=operators.dur[rows],
-        kind=np.full(len(rows), ANNOTATION, np.int8),
+        event=np.arange(first, first + len(numbers), dtype=np.int32),
+        ts=ts,
+        dur=dur,
+        kind=np.full(len(numbers), ANNOTATION, np.int8),
         name=np.array(names, np.int32),
-        track=operators.track[rows],
+        track=track,
     )
-    owner = np.repeat(np.arange(len(marks)), [len(rows) for rows in marks])
+    owner = np.repeat(np.arange(len(marks)), [len(of_rank) for _, of_rank in marks])
     return replace(
         recording,
         strings=strings,
-        event_types=np.append(recording.event_types, np.full(len(rows), EventType.OPERATOR, np.int8)),
+        event_types=np.append(recording.event_types, np.full(len(numbers), EventType.OPERATOR, np.int8)),
         operators=more,
         ranks=tuple(
             rank if rank.events is None else replace(rank, events=np.append(rank.events, owner == place))

@@ -1,0 +1,72 @@
+"""Steps of a job that ran without a GPU under a plain `profile()`, told by the calls of its optimizer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.trace.literal import Event, annotation, corpus_of, kernel, op, rows
+
+GRADIENT = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+STEP, CLEAR = "Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad"
+
+
+def work(at: float, gradients: int = 2) -> list[Event]:
+    """Return a pass forward and backward in [at + 10, at + 80], with the gradients of so many parameters."""
+    return [op("aten::mm", at + 10, 30), *(op(GRADIENT, at + 50 + 5 * n, 4, tid=2) for n in range(gradients))]
+
+
+def update(at: float, name: str = STEP) -> list[Event]:
+    return [annotation(name, at + 80, 15), op("aten::_foreach_add_", at + 82, 10)]
+
+
+def steps(folder: Path, events: Sequence[Event]) -> list[tuple[int, int, int]]:
+    """Return number, start and length of each step, us from the first event's start."""
+    origin = min(event["ts"] for event in events)
+    query = """SELECT step, ts - (SELECT min(ts) FROM operators) AS ts, dur FROM operators
+        WHERE name LIKE 'ProfilerStep#%' ORDER BY step"""
+    found = rows(corpus_of(folder, events), query)
+    return [(row["step"], round(origin + row["ts"] / 1000), round(row["dur"] / 1000)) for row in found]
+
+
+def test_a_step_ends_with_the_optimizer_and_the_next_begins_there(tmp_path: Path) -> None:
+    events = [each for at in (0, 100, 200) for each in (annotation(CLEAR, at + 2, 5), *work(at), *update(at))]
+    assert steps(tmp_path, events) == [(0, 2, 93), (1, 95, 100), (2, 195, 100)]
+    query = "SELECT step, count(*) FROM operators WHERE kind = 'cpu_op' GROUP BY step ORDER BY step"
+    inside = corpus_of(tmp_path / "again", events).execute(query).fetchall()
+    assert inside == [(0, 4), (1, 4), (2, 4)]
+
+
+def test_what_clears_gradients_behind_the_optimizer_belongs_to_its_step(tmp_path: Path) -> None:
+    events = [each for at in (0, 100) for each in (*work(at), *update(at), annotation(CLEAR, at + 97, 3))]
+    assert steps(tmp_path, events) == [(0, 10, 90), (1, 100, 100)]
+
+
+def test_a_range_of_the_job_around_one_step_bounds_it_and_one_around_several_does_not(tmp_path: Path) -> None:
+    turns = [each for at in (0, 100) for each in (annotation("train_step", at + 1, 98), *work(at), *update(at))]
+    assert steps(tmp_path, turns) == [(0, 1, 98), (1, 99, 100)]
+    epochs = [annotation("epoch", 0, 200), annotation("epoch", 300, 200)]
+    several = [each for at in (0, 100, 300, 400) for each in (*work(at), *update(at))]
+    assert steps(tmp_path / "epochs", [*epochs, *several]) == [(0, 0, 95), (1, 95, 100), (2, 300, 95), (3, 395, 100)]
+
+
+def test_one_call_of_the_optimizer_makes_one_step(tmp_path: Path) -> None:
+    assert steps(tmp_path, [*work(0), *update(0)]) == [(0, 10, 85)]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([*work(0, 2), *update(0), *work(100, 3), *update(100)], id="two optimizers take turns"),
+        pytest.param([*work(0), kernel("gemm", 20, 5), *update(0)], id="a GPU"),
+        pytest.param([op("aten::mm", 0, 5), annotation(STEP, 10, 5)], id="no gradients"),
+        pytest.param(work(0), id="no optimizer"),
+    ],
+)
+def test_elsewhere_nothing_is_marked(tmp_path: Path, events: list[Event]) -> None:
+    assert steps(tmp_path, events) == []
+
+
+def test_steps_that_the_profiler_marks_stay_alone(tmp_path: Path) -> None:
+    events = [annotation("ProfilerStep#7", 0, 200), *work(0), *update(0), *work(100), *update(100)]
+    assert steps(tmp_path, events) == [(7, 0, 200)]
