@@ -34,6 +34,8 @@ from lumos_df.schema.codes import (
 from lumos_df.schema.collective_kinds import POINT_TO_POINT
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.operator_kinds import tensors
+from lumos_df.structure.shapes import Shape
 
 _HOST_WORK: Final = re.compile(
     r"aten::(?:(?:mm|addmm|bmm|baddbmm)$|\w*convolution|\w*attention|mkldnn_rnn_layer)|flash_attn"
@@ -49,6 +51,7 @@ _HOST_ATTENTION: Final = re.compile(r"attention|flash_attn")
 _HOST_SOFTMAX: Final = re.compile(r"aten::_softmax(?:_backward_data)?$")
 _PER_HEAD: Final = 4
 """Axes of what each head of each sequence says of each token: a softmax of these is attention in parts."""
+_HOST_BATCHED: Final = re.compile(r"aten::b(?:addb)?mm$")
 _HOST_NORM: Final = re.compile(r"(?i)(?:layer|rms|batch|group)_?norm")
 
 
@@ -169,15 +172,31 @@ def _host_operators(trace: Trace) -> ComputeKernels:
 
 
 def attends_in_parts(trace: Trace) -> NDArray[np.bool_]:
-    """Return which rows are the softmax, or its backward, of attention that the host does operator by operator [n]."""
-    per_head = np.array([*map(_is_per_head, trace.dims.words), False])
+    """Return which rows are the softmax, or its backward, of attention that the host does operator by operator [n].
+
+    That is one of (batch, heads, tokens, tokens), or of (batch times heads, tokens, tokens) if a product of batches of
+    matrices makes such scores.
+    """
+    batched = trace.rows.named(_HOST_BATCHED.match)
+    # The last code is that of no shapes.
+    multiplied = np.unique(trace.dims.code[batched & (trace.dims.code >= 0)])
+    scores = set(filter(None, (_product_of_batches(trace.dims.words[code]) for code in multiplied.tolist())))
+    per_head = np.array([*(_is_per_head(inputs, scores) for inputs in trace.dims.words), False])
     attends: NDArray[np.bool_] = trace.rows.named(_HOST_SOFTMAX.match) & per_head[trace.dims.code]
     return attends
 
 
-def _is_per_head(inputs: str) -> bool:
-    first = (json.loads(inputs) or [None])[0]
-    return isinstance(first, list) and len(first) == _PER_HEAD
+def _product_of_batches(inputs: str) -> Shape | None:
+    """Return the shape that a product of batches of matrices makes of its inputs, None where they do not tell."""
+    shapes = [tuple(each) for each in tensors(json.loads(inputs)) if len(each) == _PER_HEAD - 1]
+    return (*shapes[-2][:-1], shapes[-1][-1]) if len(shapes) > 1 else None
+
+
+def _is_per_head(inputs: str, scores: set[Shape]) -> bool:
+    """Return whether inputs begin with what heads say of tokens; `scores`: what products of batches make."""
+    first = next(iter(tensors(json.loads(inputs))), ())
+    of_each_two = len(first) == _PER_HEAD - 1 and first[1] == first[2] > 1
+    return len(first) == _PER_HEAD or (of_each_two and first in scores)
 
 
 def _gradients(rows: Rows, row: NDArray[np.int32]) -> int | None:

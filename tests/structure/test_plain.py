@@ -258,27 +258,48 @@ def test_as_many_products_as_tokens_in_a_layer_are_not_one_of_each(described: Ca
     assert (job.facts["layers"].value, job.facts["sequence"].value) == (4, 4)
 
 
-def test_attention_in_single_operators_makes_a_transformer(described: Callable[..., Description]) -> None:
+def in_parts(softmax: tuple[int, ...]) -> list[Operator]:
     rows, heads, scores = BATCH * PATCHES, (BATCH * 6, PATCHES, 16), (BATCH * 6, PATCHES, PATCHES)
-    block = [
+    return [
         ("aten::layer_norm", ((BATCH, PATCHES, WIDTH), (WIDTH,))),
         linear(rows, WIDTH, 3 * WIDTH),
         ("aten::bmm", (heads, (BATCH * 6, 16, PATCHES))),
-        ("aten::_softmax", ((BATCH, 6, PATCHES, PATCHES),)),
+        ("aten::_softmax", (softmax,)),
         ("aten::bmm", (scores, heads)),
         linear(rows, WIDTH, WIDTH),
         linear(rows, WIDTH, 4 * WIDTH),
         linear(rows, 4 * WIDTH, WIDTH),
     ]
-    job = described(Plain([*STEM, *block * 4, *HEAD]))
+
+
+@pytest.mark.parametrize("softmax", [(BATCH, 6, PATCHES, PATCHES), (BATCH * 6, PATCHES, PATCHES)])
+def test_attention_in_single_operators_makes_a_transformer(
+    described: Callable[..., Description], softmax: tuple[int, ...]
+) -> None:
+    job = described(Plain([*STEM, *in_parts(softmax) * 4, *HEAD]))
     told = {"model": "transformer", "layers": 4, "hidden": WIDTH, "heads": 6, "head_dim": 16, "ffn": 4 * WIDTH}
     told |= {"sequence": PATCHES, "micro_batch": BATCH}
     assert {name: job.facts[name].value for name in told} == told
 
 
+@pytest.mark.parametrize("softmax", [(BATCH, PATCHES, 7), (BATCH, PATCHES, PATCHES)], ids=["classes", "as many"])
+def test_a_softmax_that_no_batch_of_products_leads_to_is_no_attention(
+    described: Callable[..., Description], softmax: tuple[int, ...]
+) -> None:
+    batched = ("aten::bmm", ((BATCH, PATCHES, 7), (BATCH, 7, WIDTH)))
+    job = described(Plain([*STEM, *[*mixing(), batched, ("aten::_softmax", (softmax,))] * 4, *HEAD]))
+    assert (job.facts["model"].value, job.facts["heads"].value) == ("other", None)
+
+
 def test_a_net_of_convolutions_alone_has_its_width(described: Callable[..., Description]) -> None:
     job = described(Plain([convolution(24, 16, 3), *residual(24, 16) * 4, convolution(7, 16, 24)]))
     assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [4, 24, BATCH]
+
+
+def test_sides_of_maps_that_are_as_many_as_channels_stay(described: Callable[..., Description]) -> None:
+    sizes = Sizes.of(described(Plain([convolution(32, 32, 3), *residual(32, 32) * 4, linear(BATCH, 32, 7)])))
+    assert (sizes.layers, sizes.hidden) == (4, 32)
+    assert Symbols(sizes, replace(sizes, hidden=64)).rescaled((BATCH, 32, 32, 32)) == (BATCH, 64, 32, 32)
 
 
 def test_layers_in_one_operator_of_a_recurrent_net_are_told(described: Callable[..., Description]) -> None:

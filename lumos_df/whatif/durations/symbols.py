@@ -106,7 +106,7 @@ class Symbols:
         if projection != old.hidden:
             self._heads = None
         self._tokens = _times(old.rank_seq, old.micro_batch)
-        self._in_stages = old.layers is None
+        self._has_maps = old.layers is None or old.heads is None
         # No reading tells one sample.
         counted = new if self._samples == 1 else replace(new, micro_batch=1)
         for kind, cost, before, after, inputs in _values(old, counted):
@@ -267,7 +267,7 @@ class Symbols:
 
     def _read(self, shape: Shape, wide: int, labels: Labels) -> Shape:
         choices = list(map(self._choices, shape, labels))
-        if self._in_stages and len(shape) > _FIRST_SIDE + 1 and any(each.kind == WIDTH for each in choices[1]):
+        if self._has_maps and len(shape) > _FIRST_SIDE + 1 and any(each.kind == WIDTH for each in choices[1]):
             choices[_FIRST_SIDE:] = [[_Reading(CONSTANT, size, 0)] for size in shape[_FIRST_SIDE:]]
         best = min(product(*choices[-_LAST_AXES:]), key=_cost)
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
