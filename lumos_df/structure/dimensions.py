@@ -243,7 +243,8 @@ def _tokens(operations: list[Operation], inner: list[Operation], hidden: int) ->
 def _widths(inner: list[Operation], operations: list[Operation]) -> dict[int, int]:
     """Return the sizes that most matrix products share, with how many do: several where as many share each.
 
-    What no product reads, such as the gates of a recurrent layer side by side, is the width of no activation.
+    What no product reads, such as the gates of a recurrent layer side by side, is the width of no activation. Of layers
+    that normalize nothing, what goes around them and is added to what comes out is of the width.
     """
     shared: Counter[int] = Counter()
     read = {operation.product[1] for operation in inner}
@@ -256,7 +257,11 @@ def _widths(inner: list[Operation], operations: list[Operation]) -> dict[int, in
         if operation.is_norm() and operation.inside and operation.tensor
     }
     shared = Counter({size: count for size, count in shared.items() if size in read})
-    likely = Counter({size: count for size, count in shared.items() if size in norms}) or shared
+    around = {
+        operation.tensor[-1] for operation in operations if operation.joins() and operation.inside and operation.tensor
+    }
+    told = norms & shared.keys() or around & shared.keys() or shared.keys()
+    likely = {size: count for size, count in shared.items() if size in told}
     highest = max(likely.values())
     return {size: count for size, count in likely.items() if count == highest}
 

@@ -91,6 +91,11 @@ class Operation:
         """Whether it adds two tensors of (batch, channels, height, width), element by element."""
         return bool(_ADDS.match(self.name)) and len(self._matrices(4)) > 1 and len(set(self._matrices(4))) == 1
 
+    def joins(self) -> bool:
+        """Whether it adds two activations of one shape, such as what goes around a layer and what comes out of it."""
+        alike = [shape for shape in self.shapes if shape is not None]
+        return bool(_ADDS.match(self.name)) and len(alike) > 1 and alike[0] == alike[1] and len(alike[0]) > 1
+
     @property
     def state(self) -> tuple[int, int] | None:
         """Return sequences and width of a recurrent layer's state; None of another operator."""

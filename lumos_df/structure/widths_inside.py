@@ -9,11 +9,13 @@ from lumos_df.structure.shapes import Operation, Shape, most
 def own(operations: list[Operation]) -> Fact | None:
     """Return the width that convolutions or recurrent layers tell themselves, None where layers have neither.
 
-    A filter for each channel alone leads from no width to another: the products around it tell more.
+    A filter for each channel alone leads from no width to another: the products around it tell more. So they do where
+    they read what a normalization ends in, and no convolution has such channels: what these mix are tokens.
     """
     convolved = channels(operations)
     multiplies = any(operation.inside and operation.is_product() for operation in operations)
-    if convolved and not (multiplies and _filters_each(operations)):
+    mixes = bool(_normalized(operations) - convolved.keys())
+    if convolved and not mixes and not (multiplies and _filters_each(operations)):
         # What goes around the layers is added to what comes out of them; a bottleneck has fewer channels inside.
         around = Counter[int]()
         for operation in operations:
@@ -78,6 +80,13 @@ def beside(operations: list[Operation], hidden: int) -> set[int]:
     """Return the sizes that products in layers lead to from a width, or come from to it."""
     sizes = [operation.product[1:] for operation in operations if operation.inside and operation.is_product()]
     return {other for pair in sizes if hidden in pair for other in pair if other != hidden}
+
+
+def _normalized(operations: list[Operation]) -> set[int]:
+    """Return the sizes that normalizations in layers end in, if products there read them."""
+    inside = [operation for operation in operations if operation.inside]
+    read = {operation.product[1] for operation in inside if operation.is_product()}
+    return {each.tensor[-1] for each in inside if each.is_norm() and each.tensor and each.tensor[-1] in read}
 
 
 def _filters_each(operations: list[Operation]) -> bool:

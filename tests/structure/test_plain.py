@@ -296,6 +296,30 @@ def test_a_net_of_convolutions_alone_has_its_width(described: Callable[..., Desc
     assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [4, 24, BATCH]
 
 
+@pytest.mark.parametrize("tokens", [PATCHES, 3 * WIDTH], ids=["any", "a multiple of the width"])
+def test_convolutions_over_tokens_have_no_widths(described: Callable[..., Description], tokens: int) -> None:
+    hidden = (BATCH, tokens, WIDTH)
+    mixes = [("aten::convolution", (hidden, (4 * tokens, tokens, 1)))]
+    mixes += [("aten::convolution", ((BATCH, 4 * tokens, WIDTH), (tokens, 4 * tokens, 1)))]
+    norm: Operator = ("aten::layer_norm", (hidden, (WIDTH,)))
+    inner = [linear(BATCH * tokens, WIDTH, 2 * WIDTH), linear(BATCH * tokens, 2 * WIDTH, WIDTH)]
+    block = [norm, *mixes, ("aten::add", (hidden, hidden)), norm, *inner, ("aten::add", (hidden, hidden))]
+    sizes = Sizes.of(described(Plain([linear(BATCH * tokens, 48, WIDTH), *block * 4, *HEAD])))
+    assert (sizes.layers, sizes.hidden, sizes.ffn, sizes.seq, sizes.channels) == (4, WIDTH, 2 * WIDTH, tokens, ())
+
+
+def test_layers_without_normalization_are_as_wide_as_what_goes_around_them(
+    described: Callable[..., Description],
+) -> None:
+    # As many products have the width inside as have that around.
+    hidden = (BATCH, PATCHES, WIDTH)
+    inner = [linear(BATCH * PATCHES, WIDTH, 4 * WIDTH), linear(BATCH * PATCHES, 4 * WIDTH, WIDTH)]
+    block = [linear(BATCH * WIDTH, PATCHES, PATCHES), *inner, ("aten::add", (hidden, hidden))]
+    job = described(Plain([*STEM, *block * 4, *HEAD]))
+    assert [job.facts[name].value for name in ("layers", "hidden", "ffn")] == [4, WIDTH, 4 * WIDTH]
+    assert not job.facts["hidden"].readings
+
+
 def test_sides_of_maps_that_are_as_many_as_channels_stay(described: Callable[..., Description]) -> None:
     sizes = Sizes.of(described(Plain([convolution(32, 32, 3), *residual(32, 32) * 4, linear(BATCH, 32, 7)])))
     assert (sizes.layers, sizes.hidden) == (4, 32)

@@ -148,12 +148,14 @@ def _channels(about: Description) -> tuple[int, ...]:
     if about.facts["model"].value == "convolutional" and not structure.layers:
         return tuple(sorted(widths_inside.between(operations) - {hidden}))
     inside = widths_inside.recurrent(operations, hidden)
-    if about.facts["model"].value == "convolutional":
-        inside |= widths_inside.channels(operations).keys()
+    convolved = widths_inside.channels(operations).keys()
+    # Others are tokens that a convolution mixes.
+    if about.facts["model"].value == "convolutional" and hidden in convolved:
+        inside |= convolved
     for width in (hidden, *inside):
         inside = inside | widths_inside.beside(operations, width)
     # One channel in is a filter of its own for each channel.
-    inside -= {1, hidden, about.facts["ffn"].number}
+    inside -= {1, hidden, about.facts["ffn"].number, about.facts["sequence"].number}
     return tuple(sorted(size for size in inside if 0 in (size % hidden, hidden % size)))
 
 
