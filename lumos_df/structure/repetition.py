@@ -83,7 +83,10 @@ def find(
     if best == 0:
         return None
     period = _given(symbols, total, periods, times) if times else 0
-    period = period or min(period for period, work in candidates if work >= _ENOUGH_SHARE * best)
+    if not period:
+        period = min(period for period, work in candidates if work >= _ENOUGH_SHARE * best)
+        if attends is None or not attends.any():
+            period = _whole(symbols, total, periods, period)
     start, end = repeats.stretches(symbols, period)
     work = total[end] - total[start]
     longest = int(np.argmax(work))
@@ -132,6 +135,26 @@ def _given(symbols: NDArray[np.int32], total: NDArray[np.int64], periods: list[i
         if work and work >= most:
             most, best = work, period
     return best
+
+
+def _whole(symbols: NDArray[np.int32], total: NDArray[np.int64], periods: list[int], period: int) -> int:
+    """Return the period of the blocks of which those of a period are parts, else that period.
+
+    Parts come in groups of as many, such as both convolutions of a residual block, and each group with what follows it
+    repeats, so that all work which parts do is in groups, and no other. Groups are at least as many as the parts of
+    one: few groups of many are micro-batches.
+    """
+    start, end = repeats.stretches(symbols, period)
+    parts = np.unique((end - start)[total[end] > total[start]] // period)
+    if len(parts) != 1:
+        return period
+    for longer in periods:
+        if longer <= parts[0] * period or _work(symbols, total, longer) != _work(symbols, total, period):
+            continue
+        begin, finish = repeats.stretches(symbols, longer)
+        if ((finish - begin)[total[finish] > total[begin]] // longer >= parts[0]).all():
+            return longer
+    return period
 
 
 def _work(symbols: NDArray[np.int32], total: NDArray[np.int64], period: int) -> int:

@@ -296,6 +296,13 @@ def test_a_net_of_convolutions_alone_has_its_width(described: Callable[..., Desc
     assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [4, 24, BATCH]
 
 
+def test_the_halves_of_a_residual_block_are_one_layer(described: Callable[..., Description]) -> None:
+    map_ = (BATCH, 24, 16, 16)
+    half = [convolution(24, 16), ("aten::batch_norm", (map_,)), relu(24, 16)]
+    job = described(Plain([convolution(24, 16, 3), *[*half, *half, ("aten::add", (map_, map_))] * 4, *HEAD]))
+    assert (job.facts["layers"].value, job.ranks[0].structure.stacks) == (4, 1)
+
+
 @pytest.mark.parametrize("tokens", [PATCHES, 3 * WIDTH], ids=["any", "a multiple of the width"])
 def test_convolutions_over_tokens_have_no_widths(described: Callable[..., Description], tokens: int) -> None:
     hidden = (BATCH, tokens, WIDTH)

@@ -155,6 +155,28 @@ def test_a_block_is_found_however_few_its_kernels_or_their_kinds(block: np.ndarr
     assert period_of(block, repeats) == len(block)
 
 
+PART = [1, 2, 5]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "period"),
+    [
+        ([9, *[*PART * 2, 3] * 4, 8], 7),
+        ([9, *[*PART * 2, 3] * 4, NONE, 9, *[*PART * 2, 3] * 4], 7),
+        ([9, *[*PART * 2, 4] * 4, 8], 3),
+        ([9, *PART * 4, 3, *PART * 4, 8], 3),
+        ([9, *[*PART * 3, 3] * 2, 8], 3),
+        ([9, *PART * 8, 8], 3),
+    ],
+    ids=["halves", "in two steps", "work between", "two stacks", "few groups of many", "no groups"],
+)
+def test_parts_that_come_in_groups_are_no_blocks(sequence: list[int], period: int) -> None:
+    symbols = array(sequence)
+    found = repetition.find(symbols, np.isin(symbols, (1, 4)).astype(np.int64))
+    assert found is not None
+    assert found.period == period
+
+
 def test_nothing_repeats_in_a_sequence_of_distinct_symbols_or_of_breaks() -> None:
     for symbols in (np.arange(100, dtype=np.int32), np.full(100, NONE, np.int32), array([])):
         assert repetition.find(symbols, np.ones(len(symbols), np.int64)) is None
