@@ -29,6 +29,7 @@ NO_DECISION = {
     "advice.rules.kernel_shapes._HALF",
     "advice.rules.kernel_shapes._SHAPES",
     "advice.rules.launch_bound._NAMED",
+    "advice.rules.parameter_loop._NAMED",
     "advice.rules.slow_kernel._MOST",
     "advice.rules.stall._LISTED",
     "advice.rules.stall._MOST",

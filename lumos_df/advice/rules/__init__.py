@@ -6,6 +6,7 @@ from lumos_df.advice.remedy import Rule
 from lumos_df.advice.rules import (
     anomaly_detection,
     attention_precision,
+    backward_twice,
     buffer_broadcast,
     copy_to_host,
     data_loader,
@@ -30,6 +31,7 @@ from lumos_df.advice.rules import (
     launch_bound,
     occasional_silence,
     pageable_copy,
+    parameter_loop,
     recomputation,
     reduction_each,
     slow_kernel,
@@ -45,6 +47,7 @@ from lumos_df.advice.rules import (
 RULES: Final[tuple[Rule, ...]] = (
     anomaly_detection.remedies,
     attention_precision.remedies,
+    backward_twice.remedies,
     buffer_broadcast.remedies,
     copy_to_host.remedies,
     data_loader.remedies,
@@ -69,6 +72,7 @@ RULES: Final[tuple[Rule, ...]] = (
     launch_bound.remedies,
     occasional_silence.remedies,
     pageable_copy.remedies,
+    parameter_loop.remedies,
     recomputation.remedies,
     reduction_each.remedies,
     slow_kernel.remedies,

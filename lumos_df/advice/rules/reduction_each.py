@@ -10,14 +10,13 @@ from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.gradient_reductions import latency_of
 from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import GRADIENT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.typical_values import medians
 from lumos_df.schema.codes import CPU_OP
 
 _REDUCES: Final = "c10d::allreduce_"
-_GRADIENT: Final = "torch::autograd::AccumulateGrad"
-"""The node of the backward pass that a parameter gets its gradient from."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -57,7 +56,7 @@ def _reductions(rows: Rows) -> NDArray[np.int64]:
     row = np.flatnonzero(marked & rows.named(lambda text: text == _REDUCES))
     node = rows.named(lambda text: text.startswith("autograd::"))
     row = row[rows.nearest(node, row.astype(np.int32)) < 0]
-    gradients = np.bincount(rows.step[marked & rows.named(lambda text: text == _GRADIENT)], minlength=steps)
+    gradients = np.bincount(rows.step[marked & rows.named(lambda text: text == GRADIENT)], minlength=steps)
     count = np.bincount(rows.step[row], minlength=steps)
     alike = (count == gradients) & (count > 1)
     row = row[alike[rows.step[row]]]

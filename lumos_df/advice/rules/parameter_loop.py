@@ -1,0 +1,139 @@
+"""Operators that a host calls for one parameter after another: what if one call did it for all."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.host_stretches import runs_of, without_stretches
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import GRADIENT, OPTIMIZER_STEP
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph.packed_keys import dense, packed
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import CPU_OP
+
+_NODE: Final = "autograd::engine::evaluate_function"
+_NAMED: Final = 3
+"""Operators that are named: more do not fit on the line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loops:
+    """The loops over parameters of a rank."""
+
+    call: NDArray[np.int64]
+    """Their operators, in their order [k]."""
+    run: NDArray[np.int64]
+    """The run of each: what follows one another on a thread [k]."""
+    parameters: int
+    """How many a step has."""
+    between_ns: float
+    """What passes between them, of all but one parameter."""
+    latency_ns: float
+    """What they take by themselves however small the parameter, of all but one."""
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose that a host without a GPU call operators once for all parameters, behind the backward pass.
+
+    The optimizer's loop and those of the program are two changes.
+    """
+    if any(rows.on_gpu.any() for rows in advised.ranks):
+        return
+    for of_optimizer in (True, False):
+        found = [_loops(advised, place, of_optimizer=of_optimizer) for place in range(len(advised.ranks))]
+        between, latency = sum(each.between_ns for each in found), sum(each.latency_ns for each in found)
+        call, run = [each.call for each in found], [each.run for each in found]
+        taken, _ = without_stretches(advised, call, run)
+        # Operators of lists of tensors are called once, and do the same for each. One fused kernel does all at once.
+        gain = between + latency / 2
+        if not gain or gain > taken:
+            continue
+        _, apply = without_stretches(advised, call, run, part=gain / taken)
+        more = format_ns(round(gain / len(advised.steps_ns)))
+        each = f"each of {max(loops.parameters for loops in found)} parameters"
+        yield Remedy(
+            rule="parameter_loop",
+            what=f"the optimizer's step calls operators for {each}, {more} a step more than for all at once: fused=True"
+            if of_optimizer
+            else f"{_listed(advised, found)} run for {each}, {more} a step more than for all at once: torch._foreach_*",
+            known=Known.MODELLED,
+            rests_on=format_count(sum(map(len, call)), "operator"),
+            uncertainty=latency / 2 / gain,
+            apply=apply,
+        )
+
+
+def _loops(advised: AdvisedJob, place: int, *, of_optimizer: bool) -> _Loops:
+    """Return the loops of a rank: names that a step has behind its backward pass once a gradient, or some times."""
+    rows = advised.ranks[place]
+    operator = rows.kind == CPU_OP
+    outer = np.flatnonzero(operator & (rows.step >= 0) & ~np.append(operator, False)[rows.parent])
+    outer = outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
+    step = rows.step[outer]
+    node = rows.named(lambda text: text.startswith(_NODE))[outer]
+    parameters = _parameters(rows, outer, node)[step]
+    optimizer = rows.nearest(rows.named(lambda text: text.startswith(OPTIMIZER_STEP)), outer.astype(np.int32)) >= 0
+    free = (rows.ts[outer] > _last(rows, outer[node])[step]) & (optimizer == of_optimizer) & (parameters > 1)
+    kind = dense(packed(step, rows.name[outer]))
+    count = np.bincount(kind[free], minlength=int(kind.max(initial=0)) + 1)[kind]
+    chosen = free & (count % np.maximum(parameters, 1) == 0)
+    run = runs_of(packed(rows.thread[outer], step), chosen)
+    at = np.flatnonzero(chosen)
+    lasts = rows.dur[outer[at]]
+    follows = np.append(run[at[1:]] == run[at[:-1]], False)
+    gap = np.where(follows, rows.ts[np.append(outer[at[1:]], 0)] - rows.end[outer[at]], 0)
+    usual = 1 - 1 / parameters[at]
+    return _Loops(
+        call=outer[at],
+        run=run[at],
+        parameters=int(parameters[at].max(initial=0)),
+        between_ns=float((usual * _least(kind[at], gap)).sum()),
+        latency_ns=float((usual * _least(kind[at], lasts)).sum()),
+    )
+
+
+def _parameters(rows: Rows, outer: NDArray[np.int64], node: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return how many parameters each step's backward pass gives gradients, 0 where its passes differ [steps]."""
+    steps = int(rows.step.max(initial=-1)) + 1
+    run = runs_of(packed(rows.thread[outer], rows.step[outer]), node)
+    _, first = np.unique(run[node], return_index=True)
+    passes = np.bincount(rows.step[outer[node]][first], minlength=steps)
+    given = (rows.kind == CPU_OP) & (rows.step >= 0) & rows.named(lambda text: text == GRADIENT)
+    gradients = np.bincount(rows.step[given], minlength=steps)
+    return np.where(gradients % np.maximum(passes, 1) == 0, gradients // np.maximum(passes, 1), 0)
+
+
+def _last(rows: Rows, node: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when the last node of each step's backward pass begins, by the trace's clock [steps]."""
+    begins = np.zeros(int(rows.step.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(begins, rows.step[node], rows.ts[node])
+    return begins
+
+
+def _least(kind: NDArray[np.int64], ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return of each row what a quarter of its kind stay below, ns: the smallest tensors take as long [k].
+
+    Biases and gains of norms are half of the tensors of most models.
+    """
+    order = np.lexsort((ns, kind))
+    _, first, of_row, count = np.unique(kind[order], return_index=True, return_inverse=True, return_counts=True)
+    least = np.empty(len(kind))
+    least[order] = ns[order][first + count // 4][of_row]
+    return np.minimum(least, ns)
+
+
+def _listed(advised: AdvisedJob, found: list[_Loops]) -> str:
+    """Name the operators that take most time."""
+    spent: dict[str, int] = {}
+    for rows, loops in zip(advised.ranks, found, strict=True):
+        name, place = np.unique(rows.name[loops.call], return_inverse=True)
+        for code, ns in zip(name.tolist(), np.bincount(place, rows.dur[loops.call]).tolist(), strict=True):
+            spent[rows.names[code]] = spent.get(rows.names[code], 0) + ns
+    most = sorted(spent, key=lambda text: -spent[text])
+    more = f" and {format_count(len(most) - _NAMED, 'other')}" if len(most) > _NAMED else ""
+    return ", ".join(most[:_NAMED]) + more
