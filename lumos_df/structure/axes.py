@@ -17,6 +17,7 @@ from lumos_df.structure.axis_labels import (
     BATCH,
     CONSTANT,
     LONGER,
+    MIXED,
     PAIRS,
     SEQUENCE,
     Label,
@@ -57,6 +58,8 @@ from lumos_df.structure.shapes import Shape
 
 _ROUNDS: Final = 2
 """Times that all kinds are labelled: a tensor may be read by a kind that came first before its own."""
+_MIXED_AXES: Final = 3
+"""Axes of samples with their tokens and their width, in which order ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +340,9 @@ class _Followed:
         """Label parameters, and widths that they meet: neither holds an input."""
         shapes = kind.tensors
         if kind.rule in (LINEAR, CONVOLUTION):
-            labels[1:] = [[*constants(shape)] for shape in shapes[1:]]
+            # A layer of tokens reads them where others read a width.
+            tokens = self._reads_tokens(kind, labels[0][1 if kind.rule == CONVOLUTION else -1])
+            labels[1:] = [[*constants(shape, MIXED if tokens else CONSTANT)] for shape in shapes[1:]]
         elif kind.rule == GROUPED:
             labels[:] = [
                 [*constants(shape)] if len(shape) > 2 else label for shape, label in zip(shapes, labels, strict=True)
@@ -350,6 +355,16 @@ class _Followed:
         elif kind.rule == LOOKUP:
             labels[0] = [*constants(shapes[0])]
 
+    def _reads_tokens(self, kind: OperatorKind, label: Label) -> bool:
+        """Return whether an axis that a layer's parameters meet is of tokens, or what these were mixed to.
+
+        Patches of an image come as constants, so as many as there are tokens counts, where no other axis has as many.
+        """
+        shape, size = kind.tensors[0], self._size[SEQUENCE]
+        if len(shape) != _MIXED_AXES or size == 1 or label is None or len(label) != 1:
+            return False
+        return label[0][0] == MIXED or (label[0][1] == size and shape.count(size) == 1)
+
     def _of_samples(self, kind: OperatorKind, labels: list[list[Label]]) -> None:
         """Label the first axis of operators that take samples, or multiples of them, and their channels."""
         shape = kind.tensors[0]
@@ -358,7 +373,7 @@ class _Followed:
             return
         if 1 < self._size[BATCH] <= shape[0] and shape[0] % self._size[BATCH] == 0:
             labels[0][0] = ((BATCH, shape[0]),)
-        if over_channels:
+        if over_channels and not self._reads_tokens(kind, labels[0][1]):
             labels[0][1] = constants(shape)[1]
 
     def _by_size(self, shape: Shape, labels: list[Label]) -> Labels:

@@ -12,9 +12,10 @@ from typing import Final
 
 from lumos_df.structure.shapes import Shape
 
-CONSTANT, BATCH, SEQUENCE, LONGER, PAIRS, PICKED_ONE = "", "b", "s", "t", "p", "o"
+CONSTANT, BATCH, SEQUENCE, LONGER, PAIRS, PICKED_ONE, MIXED = "", "b", "s", "t", "p", "o", "m"
 """What a factor is: no size of a step's inputs; the batch; the sequence; that and a token more; pairs of tokens; rows
-that data picked, always as many, of which nothing tells whether they grow.
+that data picked, always as many, of which nothing tells whether they grow; what tokens are mixed to, or parameters that
+mix them, which are no size of the model, either.
 Several together are a number that grows with each of them, such as the tokens of one expert."""
 
 Factor = tuple[str, int]
@@ -31,7 +32,12 @@ _MOST_ORDERS: Final = 100
 
 def holds_inputs(labels: Iterable[Labels]) -> bool:
     """Return whether any axis of some tensors is known to hold a size of the step's inputs."""
-    return any(kind for each in labels for label in each for kind, _ in label or ())
+    return any(holds_input(label) for each in labels for label in each)
+
+
+def holds_input(label: Label) -> bool:
+    """Return whether an axis is known to hold a size of the step's inputs."""
+    return any(kind not in (CONSTANT, MIXED) for kind, _ in label or ())
 
 
 def holds_one_number(labels: Iterable[Labels]) -> bool:
@@ -39,9 +45,9 @@ def holds_one_number(labels: Iterable[Labels]) -> bool:
     return any(PICKED_ONE in kind for each in labels for label in each for kind, _ in label or ())
 
 
-def constants(shape: Shape) -> Labels:
-    """Return the labels of a tensor that holds no size of the inputs."""
-    return tuple(((CONSTANT, size),) if size > 1 else () for size in shape)
+def constants(shape: Shape, kind: str = CONSTANT) -> Labels:
+    """Return the labels of a tensor that holds no size of the inputs; `kind`: what its factors are instead."""
+    return tuple(((kind, size),) if size > 1 else () for size in shape)
 
 
 def likeliest(arrived: Iterable[tuple[Labels | None, int]]) -> Labels | None:
@@ -83,7 +89,7 @@ def unite(labels: list[list[Label]], shapes: tuple[Shape, ...]) -> None:
             alike = [number for number in meet if shapes[number][-place] == size]
             known = Counter(label for number in alike if (label := labels[number][-place]) is not None)
             if known:
-                varying = [label for label in known if any(kind for kind, _ in label)]
+                varying = [label for label in known if holds_input(label)]
                 label = max(varying or known, key=lambda each: known[each])
                 for number in alike:
                     labels[number][-place] = label

@@ -11,7 +11,17 @@ from lumos_df.graph.job import groups
 from lumos_df.schema.codes import FORWARD
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.axes import follow
-from lumos_df.structure.axis_labels import BATCH, CONSTANT, PICKED_ONE, SEQUENCE, Labels, cut, holds_one_number, swapped
+from lumos_df.structure.axis_labels import (
+    BATCH,
+    CONSTANT,
+    MIXED,
+    PICKED_ONE,
+    SEQUENCE,
+    Labels,
+    cut,
+    holds_one_number,
+    swapped,
+)
 from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.trace.ingest import ingest
 
@@ -65,6 +75,35 @@ def test_parameters_of_a_linear_layer_as_many_as_tokens_are_no_tokens(tmp_path: 
     ]
     known = followed(tmp_path, calls, 4, 1024, inside=3)
     assert [kinds(labels) for labels in known["aten::addmm"]] == [[""], [BATCH + SEQUENCE, ""], ["", ""]]
+
+
+def test_what_tokens_are_mixed_to_is_no_width(tmp_path: Path) -> None:
+    """Patches of an image, 64 of width 128, through twice as many and back: 128 is also what that layer leads to."""
+    calls: list[Call] = [
+        ("aten::layer_norm", [[8, 64, 128], [], [128], [128]]),
+        ("aten::transpose", [[8, 64, 128], [], []]),
+        ("aten::linear", [[8, 128, 64], [128, 64], [128]]),
+        ("aten::gelu", [[8, 128, 128]]),
+        ("aten::linear", [[8, 128, 128], [64, 128], [64]]),
+    ]
+    known = followed(tmp_path / "into", calls[:4], 8, 64)
+    assert [kinds(labels) for labels in known["aten::linear"][1:]] == [[MIXED, MIXED], [MIXED]]
+    assert kinds(known["aten::gelu"][0]) == [BATCH, CONSTANT, MIXED]
+    assert kinds(followed(tmp_path / "out", calls, 8, 64)["aten::linear"][1]) == [MIXED, MIXED]
+
+
+def test_tokens_that_a_convolution_mixes_are_no_channels(tmp_path: Path) -> None:
+    norm: Call = ("aten::layer_norm", [[8, 64, 128], [], [128], [128]])
+    known = followed(tmp_path, [norm, ("aten::conv1d", [[8, 64, 128], [128, 64, 1], [128]])], 8, 64)
+    assert [kinds(labels) for labels in known["aten::conv1d"][1:]] == [[MIXED, MIXED, ""], [MIXED]]
+
+
+@pytest.mark.parametrize(("shape", "sequence"), [([8, 128, 64], 128), ([8, 64, 64], 64), ([8, 2, 128, 64], 64)])
+def test_a_layer_that_does_not_surely_read_tokens_has_a_width(
+    tmp_path: Path, shape: list[object], sequence: int
+) -> None:
+    known = followed(tmp_path, [("aten::linear", [shape, [128, 64], [128]])], 8, sequence)
+    assert [kinds(labels) for labels in known["aten::linear"][1:]] == [["", ""], [""]]
 
 
 def test_tokens_that_are_looked_up_are_a_sequence_also_where_a_row_of_constants_was_as_long(tmp_path: Path) -> None:

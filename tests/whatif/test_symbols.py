@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lumos_df.structure.axis_labels import Labels
+from lumos_df.structure.axis_labels import MIXED, Labels
 from lumos_df.structure.shapes import Shape
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP
@@ -32,6 +32,13 @@ LARGE = replace(SMALL, seq=128, micro_batch=128)
 )
 def test_shapes_of_one_batch_size_become_those_recorded_at_another(small: Shape, large: Shape) -> None:
     assert Symbols(SMALL, LARGE).rescaled(small) == large
+
+
+def test_what_tokens_are_mixed_to_stays_though_it_is_as_many_as_the_width() -> None:
+    wider = Symbols(SMALL, replace(SMALL, hidden=256))
+    known: Labels = (((MIXED, 128),), ((MIXED, 71),))
+    assert wider.rescaled((128, 71), labels=known) == (128, 71)
+    assert wider.rescaled((128, 71)) == (256, 71)
 
 
 def test_a_size_that_is_everything_at_once_is_told_by_the_tensor() -> None:

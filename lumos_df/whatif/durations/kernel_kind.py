@@ -13,7 +13,7 @@ from lumos_df.model.kernels.gemm import gemm_seconds, misaligned
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.dtypes import element_type
 from lumos_df.structure.axes import Axes
-from lumos_df.structure.axis_labels import Labels
+from lumos_df.structure.axis_labels import Labels, holds_input
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.operator_kinds import tensors
 from lumos_df.structure.picked_rows import takes_from_table
@@ -171,7 +171,7 @@ class KernelKind:
         operation = self.operation
         if operation is None or not operation.is_product() or not self.labels or not self.labels[-1]:
             return False
-        return any(kind for kind, _ in self.labels[-1][0] or ())
+        return holds_input(self.labels[-1][0])
 
     def _memory(self, machine: Machine) -> float:
         """Return the time of moving its tensors, s."""

@@ -12,7 +12,16 @@ from itertools import product
 from typing import Any, Final
 
 from lumos_df.structure.axis_labels import BATCH as OF_BATCH
-from lumos_df.structure.axis_labels import LONGER, PAIRS, PICKED_ONE, Label, Labels, with_one_batch
+from lumos_df.structure.axis_labels import (
+    LONGER,
+    MIXED,
+    PAIRS,
+    PICKED_ONE,
+    Label,
+    Labels,
+    holds_input,
+    with_one_batch,
+)
 from lumos_df.structure.axis_labels import SEQUENCE as OF_SEQUENCE
 from lumos_df.structure.shapes import Shape
 from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, MLP, MODEL, OUT_OF_HEADS, OUT_OF_MLP, UNKNOWN
@@ -93,6 +102,7 @@ class Symbols:
             LONGER: (tokens + 1, new_tokens + 1),
             PAIRS: (tokens * (tokens + 1), new_tokens * (new_tokens + 1)),
             PICKED_ONE: (1, 1),
+            MIXED: (1, 1),
         }
         self._share = _cut(old.ffn, old.tp)
         if self._share != old.hidden:
@@ -241,7 +251,7 @@ class Symbols:
         tokens = [
             place
             for place, (size, label) in enumerate(zip(shape, labels or (None,) * len(shape), strict=True))
-            if _is_input(label) or (label is None and size == self._grown[OF_SEQUENCE][0] > 1)
+            if holds_input(label) or (label is None and size == self._grown[OF_SEQUENCE][0] > 1)
         ]
         if len(shape) < 2 or not (tokens or shape[0] == 1):
             return changed
@@ -260,6 +270,8 @@ class Symbols:
         if label is None:
             return [*readings[:_MOST], _Reading(CONSTANT, size, _cost_of_constant(size))]
         inputs = "".join(sorted(kind for kind, _ in label))
+        if inputs == MIXED:
+            return [_Reading(CONSTANT, size, 0)]
         known = [reading for reading in readings if reading.inputs == inputs][:_MOST]
         if inputs:
             return known[:1] or [_Reading(_KIND_OF_INPUTS.get(inputs, TOKENS), self._scaled(size, label), 0)]
@@ -273,7 +285,7 @@ class Symbols:
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
         if self._share is not None:
             model, mlp = self._widths
-            same = [place for place, size in enumerate(shape) if size == self._share and not _is_input(labels[place])]
+            same = [place for place, size in enumerate(shape) if size == self._share and not holds_input(labels[place])]
             first, other = {MLP: (mlp, mlp), INTO_MLP: (model, mlp), OUT_OF_MLP: (mlp, model)}.get(wide, (model, model))
             if (
                 wide in (UNKNOWN, MODEL, MLP, INTO_HEADS, OUT_OF_HEADS)
@@ -293,10 +305,6 @@ def is_all(shapes: list[object], sizes: Sizes) -> bool:
     if not (isinstance(first, list) and len(first) == 1 and isinstance(first[0], int)):
         return False
     return _ALL_SHARE < first[0] / parameters(sizes) < 1 / _ALL_SHARE
-
-
-def _is_input(label: Label) -> bool:
-    return any(kind for kind, _ in label or ())
 
 
 def _cost_of_constant(size: int) -> int:
