@@ -43,13 +43,13 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
 
     What the job can change comes before what money buys, each by its gain, the largest first. What brings nothing any
     more once the better ones are made is another name for one of them, and is left out; so is what the replay's own
-    error could make up.
+    error could make up. Of two names for the same time the one whose gain is surer is told.
     """
     usual = advised.steps_ns[advised.counted]
     mean = float(usual.mean()) if len(usual) else 0.0
     least = typical_values.LEAST_PCT / 100 * mean
     measured = in_threads(partial(_gain, advised), remedies)
-    by_gain = sorted(measured, key=lambda advice: -advice.gain_ns)
+    by_gain = _surer_first(advised, sorted(measured, key=lambda advice: -advice.gain_ns), mean, least)
     chosen = []
     together, before = ChangedGraph.of(advised.event_graph), mean
     for advice in sorted(by_gain, key=lambda advice: advice.remedy.bought):
@@ -64,6 +64,27 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
         before = after
     no_help = [advice for advice in reversed(by_gain) if advice.remedy.bought and advice.gain_ns < least]
     return [*chosen, *no_help]
+
+
+def _surer_first(advised: AdvisedJob, by_gain: list[Advice], mean: float, least: float) -> list[Advice]:
+    """Return advice by its gain, but before what takes away the same time what surely takes away more of it."""
+    ordered: list[Advice] = []
+    for advice in by_gain:
+        at = len(ordered)
+        while at and not advice.remedy.probe and _surer(advised, advice, ordered[at - 1], mean, least):
+            at -= 1
+        ordered.insert(at, advice)
+    return ordered
+
+
+def _surer(advised: AdvisedJob, advice: Advice, other: Advice, mean: float, least: float) -> bool:
+    """Return whether an advice surely brings more than another one, to which it adds as little as that to it."""
+    if advice.low_ns <= max(other.low_ns, 0.0) or other.gain_ns - advice.gain_ns >= least or other.gain_ns < least:
+        return False
+    both = ChangedGraph.of(advised.event_graph)
+    advice.remedy.apply(both)
+    other.remedy.apply(both)
+    return mean - float(advised.changed_steps_ns(both)[advised.counted].mean()) - advice.gain_ns < least
 
 
 def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:

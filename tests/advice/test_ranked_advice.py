@@ -37,6 +37,12 @@ def test_the_largest_gain_comes_first_and_covers_what_it_includes(job: AdvisedJo
     assert [advice.remedy.what for advice in said] == ["much"]
 
 
+@pytest.mark.parametrize(("part", "told"), [(0.202, "sure"), (0.4, "unsure")], ids=["the same time", "more"])
+def test_of_two_names_for_the_same_time_the_surer_one_is_told(job: AdvisedJob, part: float, told: str) -> None:
+    unsure = replace(faster_gpu("unsure", job, part), uncertainty=0.9)
+    assert [advice.remedy.what for advice in ranked(job, [unsure, faster_gpu("sure", job, 0.2)])] == [told]
+
+
 def test_what_brings_nothing_is_told_where_money_would_buy_it(job: AdvisedJob) -> None:
     nothing = faster_gpu("nothing", job, 0.0)
     said = ranked(job, [nothing, replace(nothing, what="bought", bought=True)])
