@@ -145,14 +145,16 @@ def _whole(symbols: NDArray[np.int32], total: NDArray[np.int64], periods: list[i
     one: few groups of many are micro-batches.
     """
     start, end = repeats.stretches(symbols, period)
-    parts = np.unique((end - start)[total[end] > total[start]] // period)
+    in_group = (end - start)[total[end] > total[start]] // period
+    parts = np.unique(in_group)
     if len(parts) != 1:
         return period
     for longer in periods:
         if longer <= parts[0] * period or _work(symbols, total, longer) != _work(symbols, total, period):
             continue
         begin, finish = repeats.stretches(symbols, longer)
-        if ((finish - begin)[total[finish] > total[begin]] // longer >= parts[0]).all():
+        groups = (finish - begin)[total[finish] > total[begin]] // longer
+        if (groups >= parts[0]).all() and groups.sum() == len(in_group):
             return longer
     return period
 

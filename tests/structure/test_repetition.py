@@ -155,7 +155,7 @@ def test_a_block_is_found_however_few_its_kernels_or_their_kinds(block: np.ndarr
     assert period_of(block, repeats) == len(block)
 
 
-PART = [1, 2, 5]
+PART, OTHER = [1, 2, 5], [1, 6, 7]
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,9 @@ PART = [1, 2, 5]
         ([9, *PART * 4, 3, *PART * 4, 8], 3),
         ([9, *[*PART * 3, 3] * 2, 8], 3),
         ([9, *PART * 8, 8], 3),
+        ([9, *[*PART * 2, 3, *OTHER * 2, 3] * 2, 8], 3),
     ],
-    ids=["halves", "in two steps", "work between", "two stacks", "few groups of many", "no groups"],
+    ids=["halves", "in two steps", "work between", "two stacks", "few groups of many", "no groups", "unlike groups"],
 )
 def test_parts_that_come_in_groups_are_no_blocks(sequence: list[int], period: int) -> None:
     symbols = array(sequence)
