@@ -17,7 +17,6 @@ from lumos_df.structure.axis_labels import (
     BATCH,
     CONSTANT,
     LONGER,
-    MIXED,
     PAIRS,
     SEQUENCE,
     Label,
@@ -37,12 +36,10 @@ from lumos_df.structure.axis_rules import (
     CONVOLUTION,
     ELEMENTS,
     FUSED,
-    GROUPED,
     IDLE,
     JOINS,
     LINEAR,
     LOOKUP,
-    NORM,
     OVER_CHANNELS,
     POOL,
     PRODUCT,
@@ -52,14 +49,13 @@ from lumos_df.structure.kernels.feeds import MOVED, NEXT, PICKED, feeds
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.operator_kinds import OperatorKind, numbered_kinds, numbered_shapes, read_kind
+from lumos_df.structure.parameter_axes import of_heads, of_parameters, of_vectors, reads_tokens
 from lumos_df.structure.picked_rows import PickedRows, may_be_rows, moved
-from lumos_df.structure.product_axes import of_attention, of_products
+from lumos_df.structure.product_axes import of_attention, of_products, with_one_batch
 from lumos_df.structure.shapes import Shape
 
 _ROUNDS: Final = 2
 """Times that all kinds are labelled: a tensor may be read by a kind that came first before its own."""
-_MIXED_AXES: Final = 3
-"""Axes of samples with their tokens and their width, in which order ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,17 +311,20 @@ class _Followed:
         blank = [(None,) * len(shape) for shape in shapes]
         labels: list[list[Label]] = [[*(known or none)] for known, none in zip(inputs, blank, strict=True)]
         if shapes:
-            self._of_parameters(kind, labels)
+            of_parameters(kind, None if kind.around == NONE else self._kinds[kind.around], labels, self._size[SEQUENCE])
             self._of_samples(kind, labels)
+            of_vectors(kind, labels, self._inputs_of)
+            of_heads(kind, labels)
             of_products(kind, labels)
             of_attention(kind, labels, self._size[BATCH], self._size[SEQUENCE])
         if len(shapes) > 1 and ((kind.rule == ELEMENTS and kind.sources is not None) or JOINS.match(kind.name)):
             unite(labels, shapes)
-        for known, other in zip(labels, beside, strict=True):
+        for known, other, shape in zip(labels, beside, shapes, strict=True):
+            guesses = other and self._of_length(other, shape)
             known[:] = [
-                label if label is not None else guess for label, guess in zip(known, other or known, strict=True)
+                label if label is not None else guess for label, guess in zip(known, guesses or known, strict=True)
             ]
-        told = list(map(self._by_size, shapes, labels))
+        told = with_one_batch(kind, list(map(self._by_size, shapes, labels)))
         return [told[0], *map(self._of_places, told[1:2]), *told[2:]] if kind.rule == LOOKUP else told
 
     def _of_places(self, labels: Labels) -> Labels:
@@ -336,35 +335,6 @@ class _Followed:
         constant = ((CONSTANT, size),)
         return tuple(((SEQUENCE, size),) if label == constant else label for label in labels)
 
-    def _of_parameters(self, kind: OperatorKind, labels: list[list[Label]]) -> None:
-        """Label parameters, and widths that they meet: neither holds an input."""
-        shapes = kind.tensors
-        if kind.rule in (LINEAR, CONVOLUTION):
-            # A layer of tokens reads them where others read a width.
-            tokens = self._reads_tokens(kind, labels[0][1 if kind.rule == CONVOLUTION else -1])
-            labels[1:] = [[*constants(shape, MIXED if tokens else CONSTANT)] for shape in shapes[1:]]
-        elif kind.rule == GROUPED:
-            labels[:] = [
-                [*constants(shape)] if len(shape) > 2 else label for shape, label in zip(shapes, labels, strict=True)
-            ]
-        elif kind.rule == NORM:
-            for number, shape in enumerate(shapes[1:], 1):
-                labels[number] = [*constants(shape)] if len(shape) == 1 else labels[number]
-            if len(shapes) > 1 and shapes[0][-1:] == shapes[1] and not OVER_CHANNELS.match(kind.name):
-                labels[0][-1] = labels[1][0]
-        elif kind.rule == LOOKUP:
-            labels[0] = [*constants(shapes[0])]
-
-    def _reads_tokens(self, kind: OperatorKind, label: Label) -> bool:
-        """Return whether an axis that a layer's parameters meet is of tokens, or what these were mixed to.
-
-        Patches of an image come as constants, so as many as there are tokens counts, where no other axis has as many.
-        """
-        shape, size = kind.tensors[0], self._size[SEQUENCE]
-        if len(shape) != _MIXED_AXES or size == 1 or label is None or len(label) != 1:
-            return False
-        return label[0][0] == MIXED or (label[0][1] == size and shape.count(size) == 1)
-
     def _of_samples(self, kind: OperatorKind, labels: list[list[Label]]) -> None:
         """Label the first axis of operators that take samples, or multiples of them, and their channels."""
         shape = kind.tensors[0]
@@ -373,8 +343,18 @@ class _Followed:
             return
         if 1 < self._size[BATCH] <= shape[0] and shape[0] % self._size[BATCH] == 0:
             labels[0][0] = ((BATCH, shape[0]),)
-        if over_channels and not self._reads_tokens(kind, labels[0][1]):
+        if over_channels and not reads_tokens(kind, labels[0][1], self._size[SEQUENCE]):
             labels[0][1] = constants(shape)[1]
+
+    def _of_length(self, labels: Labels, shape: Shape) -> Labels:
+        """Return guesses less those that an axis in front of a width, as long as a sequence, is a constant.
+
+        Where a model is as wide as a sequence is long, the axis beside is as likely the width.
+        """
+        size = self._size[SEQUENCE]
+        if len(shape) < 3 or size == 1:
+            return labels
+        return (*(None if label == ((CONSTANT, size),) else label for label in labels[:-1]), labels[-1])
 
     def _by_size(self, shape: Shape, labels: list[Label]) -> Labels:
         """Return labels in which an axis of which nothing is known is what has its size."""

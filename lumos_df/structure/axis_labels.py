@@ -40,6 +40,11 @@ def holds_input(label: Label) -> bool:
     return any(kind not in (CONSTANT, MIXED) for kind, _ in label or ())
 
 
+def holds_batch(label: Label) -> bool:
+    """Return whether an axis is known to hold samples."""
+    return any(BATCH in kind for kind, _ in label or ())
+
+
 def holds_one_number(labels: Iterable[Labels]) -> bool:
     """Return whether any axis of some tensors is of rows that data picked, always as many."""
     return any(PICKED_ONE in kind for each in labels for label in each for kind, _ in label or ())

@@ -9,6 +9,8 @@ from lumos_df.structure.shapes import Shape
 LOOKS_UP: Final = re.compile(r"aten::embedding$")
 TAKES_ROWS: Final = re.compile(r"aten::index_select$")
 """Does the work of a lookup where it runs inside one; elsewhere data picks rows of anything."""
+ATTENDS: Final = re.compile(r"(?i).*(?:scaled_dot_product|(?:flash|efficient|cudnn)\w*attention)")
+"""Fused attention, forward and backward."""
 IDLE: Final = re.compile(r"aten::(?:as_strided|empty\w*|resize_\w*|result_type|set_|record_stream)$")
 """Operators that say nothing of axes: what they make is not among their inputs, or the operator around them says it."""
 (SWAPS, RESHAPES, LOSES, BACK, LINEAR, CONVOLUTION, BATCHED, PRODUCT, GROUPED, LOOKUP, NORM, FUSED, POOL, ELEMENTS) = (
@@ -39,13 +41,15 @@ RULES: Final = (
     (LOOKUP, LOOKS_UP),
     (POOL, re.compile(r"aten::\w*pool\d?d\w*$")),
     (NORM, re.compile(r"(?i).*(?:layer|rms|group|batch|instance)_?norm")),
-    (FUSED, re.compile(r"(?i).*(?:scaled_dot_product|(?:flash|efficient|cudnn)\w*attention)")),
+    (FUSED, ATTENDS),
     (ELEMENTS, re.compile(r"")),
 )
 """What an operator of a name does to axes: the first that fits."""
 ANY_ORDER: Final = re.compile(r"(?i).*(?:permute|movedim|einsum)")
 """Of the operators that swap axes, those that may move more than two."""
 OVER_CHANNELS: Final = re.compile(r"(?i).*(?:batch|group|instance)_?norm")
+ADDS_UP: Final = re.compile(r".*AccumulateGrad$|torch::distributed::reducer::")
+"""Operators of autograd and of DDP on the gradient of a parameter, which has its shape."""
 JOINS: Final = re.compile(r"aten::(?:cat|stack|concat)$")
 
 

@@ -1,6 +1,8 @@
 """Which axes of a product's tensors are the same, and what those of attention's products hold."""
 
-from lumos_df.structure.axis_labels import BATCH, SEQUENCE, Label
+from math import prod
+
+from lumos_df.structure.axis_labels import BATCH, SEQUENCE, Label, Labels, constants, holds_batch
 from lumos_df.structure.axis_rules import BATCHED, LINEAR, PRODUCT
 from lumos_df.structure.operator_kinds import OperatorKind
 
@@ -18,6 +20,33 @@ def of_products(kind: OperatorKind, labels: list[list[Label]]) -> None:
         for number in range(len(shapes)):
             if shapes[number][:1] == shapes[left][:1]:
                 labels[number][0] = labels[left][0] or labels[right][0]
+
+
+def with_one_batch(kind: OperatorKind, told: list[Labels]) -> list[Labels]:
+    """Return the labels of a product's matrices with the batch in one of the three sizes that it runs over.
+
+    Samples do not meet: no result holds a number for each two of them. Where several sizes are as long as the tokens,
+    as those of a square matrix of a model as wide as a micro-batch has tokens, they are the rows of the left matrix if
+    they can be, as forward; which of the three grows makes no difference to the operations.
+    """
+    shapes = kind.tensors[-2:]
+    if kind.rule != PRODUCT or [len(shape) for shape in shapes] != [2, 2]:
+        return told
+    (rows, inner), (also_inner, columns) = told[-2:]
+    held = [label for label in (rows, inner, also_inner, columns) if holds_batch(label)]
+    meet = holds_batch(inner) != holds_batch(also_inner)
+    if not held or (not meet and len(held) - holds_batch(inner) == 1):
+        return told
+    (left_rows, _), (_, right_columns) = shapes
+    left, right = ([*constants(shape)] for shape in shapes)
+    size = prod(length for _, length in held[0] or ())
+    if left_rows == size:
+        left[0] = held[0]
+    elif right_columns == size:
+        right[1] = held[0]
+    else:
+        left[1] = right[0] = held[0]
+    return [*told[:-2], tuple(left), tuple(right)]
 
 
 def of_attention(kind: OperatorKind, labels: list[list[Label]], batch: int, sequence: int) -> None:

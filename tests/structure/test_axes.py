@@ -106,6 +106,62 @@ def test_a_layer_that_does_not_surely_read_tokens_has_a_width(
     assert [kinds(labels) for labels in known["aten::linear"][1:]] == [["", ""], [""]]
 
 
+def test_a_norm_written_in_elements_has_weights_as_many_as_tokens_that_are_no_tokens(tmp_path: Path) -> None:
+    """Twice 1,024 tokens, 2,048 wide, behind a loss that read a target for each token."""
+    calls: list[Call] = [
+        ("aten::nll_loss_forward", [[2048, 512], [2048], [], [], []]),
+        ("aten::embedding", [[512, 2048], [2, 1024], [], [], []]),
+        ("triton_red_fused_add_mean_mul_pow_rsqrt_0", [[2, 1024, 2048], [2048], [], []]),
+    ]
+    known = followed(tmp_path, calls, 2, 1024)
+    assert kinds(known["aten::nll_loss_forward"][1]) == [SEQUENCE + BATCH]
+    norm = known["triton_red_fused_add_mean_mul_pow_rsqrt_0"]
+    assert [kinds(labels) for labels in norm] == [[BATCH, SEQUENCE, CONSTANT], [CONSTANT]]
+
+
+def test_where_a_model_is_as_wide_as_a_sequence_is_long_attention_has_the_sequence(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::embedding", [[512, 1024], [2, 1024], [], [], []]),
+        ("aten::addmm", [[3072], [2048, 1024], [1024, 3072], [], []]),
+        ("aten::_flash_attention_forward", [[2, 16, 1024, 64], [2, 16, 1024, 64], [2, 16, 1024, 64]]),
+        ("aten::addmm", [[1024], [2048, 1024], [1024, 1024], [], []]),
+        ("aten::gelu", [[2, 1024, 4096]]),
+    ]
+    known = followed(tmp_path, calls, 2, 1024)
+    assert kinds(known["aten::_flash_attention_forward"][1]) == [BATCH, "", SEQUENCE, ""]
+    assert kinds(known["aten::gelu"][0]) == [BATCH, SEQUENCE, ""]
+
+
+def test_a_head_as_wide_as_a_sequence_is_long_is_no_sequence(tmp_path: Path) -> None:
+    heads: list[object] = [[2, 4, 64, 64]] * 3
+    calls: list[Call] = [
+        ("aten::_flash_attention_forward", heads),
+        ("aten::_flash_attention_backward", [*heads, [2, 4, 64, 64], [2, 4, 64, 64]]),
+    ]
+    known = followed(tmp_path, calls, 2, 64)
+    forward, backward = (known[name] for name, _ in calls)
+    assert [kinds(labels) for labels in (*forward, *backward)] == [[BATCH, "", SEQUENCE, ""]] * 8
+
+
+def test_the_matrix_that_tokens_are_multiplied_by_holds_none_also_outside_of_a_linear_layer(tmp_path: Path) -> None:
+    """As a compiler calls it, where the model is as wide as a micro-batch has tokens."""
+    calls: list[Call] = [
+        ("aten::embedding", [[512, 2048], [2, 1024], [], [], []]),
+        ("aten::gelu", [[2, 1024, 2048]]),
+        ("aten::mm", [[2048, 2048], [2048, 2048]]),
+    ]
+    left, right = followed(tmp_path, calls, 2, 1024)["aten::mm"]
+    assert sorted(kinds(left)[0]) == sorted(BATCH + SEQUENCE)
+    assert [kinds(left)[1], *kinds(right)] == ["", "", ""]
+
+
+@pytest.mark.parametrize("adds_up", ["torch::autograd::AccumulateGrad", "torch::distributed::reducer::mul_out"])
+def test_gradients_of_parameters_as_many_as_tokens_are_no_tokens(tmp_path: Path, adds_up: str) -> None:
+    calls: list[Call] = [(adds_up, [[5632, 2048]]), ("aten::mul", [[5632, 2048], []])]
+    known = followed(tmp_path, calls, 2, 1024, inside=1)
+    assert [kinds(known[name][0]) for name in (adds_up, "aten::mul")] == [["", ""]] * 2
+
+
 def test_tokens_that_are_looked_up_are_a_sequence_also_where_a_row_of_constants_was_as_long(tmp_path: Path) -> None:
     """As BERT's token types, which begin as a row of its own, and then are as large as the tokens."""
     calls: list[Call] = [

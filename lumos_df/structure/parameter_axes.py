@@ -1,0 +1,90 @@
+"""Which axes of an operator's tensors hold no input of the step: those of parameters, and widths that they meet."""
+
+from typing import Final
+
+from lumos_df.structure.axis_labels import BATCH, CONSTANT, MIXED, Label, constants, holds_batch
+from lumos_df.structure.axis_rules import (
+    ADDS_UP,
+    ATTENDS,
+    BACK,
+    CONVOLUTION,
+    ELEMENTS,
+    GROUPED,
+    LINEAR,
+    LOOKUP,
+    NORM,
+    OVER_CHANNELS,
+)
+from lumos_df.structure.operator_kinds import OperatorKind
+
+_MIXED_AXES: Final = 3
+"""Axes of samples with their tokens and their width, in which order ever."""
+
+
+def of_parameters(kind: OperatorKind, around: OperatorKind | None, labels: list[list[Label]], sequence: int) -> None:
+    """Label parameters, their gradients, and widths that they meet.
+
+    Args:
+        kind: the operators.
+        around: those that they are in.
+        labels: of each tensor, changed in place.
+        sequence: tokens.
+    """
+    shapes = kind.tensors
+    if kind.rule in (LINEAR, CONVOLUTION):
+        # A layer of tokens reads them where others read a width.
+        tokens = reads_tokens(kind, labels[0][1 if kind.rule == CONVOLUTION else -1], sequence)
+        labels[1:] = [[*constants(shape, MIXED if tokens else CONSTANT)] for shape in shapes[1:]]
+    elif kind.rule == GROUPED:
+        labels[:] = [
+            [*constants(shape)] if len(shape) > 2 else label for shape, label in zip(shapes, labels, strict=True)
+        ]
+    elif kind.rule == NORM:
+        for number, shape in enumerate(shapes[1:], 1):
+            labels[number] = [*constants(shape)] if len(shape) == 1 else labels[number]
+        if len(shapes) > 1 and shapes[0][-1:] == shapes[1] and not OVER_CHANNELS.match(kind.name):
+            labels[0][-1] = labels[1][0]
+    elif kind.rule == LOOKUP:
+        labels[0] = [*constants(shapes[0])]
+    elif ADDS_UP.match(kind.name) or (around is not None and ADDS_UP.match(around.name)):
+        labels[:] = [[*constants(shape)] for shape in shapes]
+
+
+def reads_tokens(kind: OperatorKind, label: Label, sequence: int) -> bool:
+    """Return whether an axis that a layer's parameters meet is of tokens, or what these were mixed to.
+
+    Patches of an image come as constants, so as many as there are tokens counts, where no other axis has as many.
+    """
+    shape = kind.tensors[0]
+    if len(shape) != _MIXED_AXES or sequence == 1 or label is None or len(label) != 1:
+        return False
+    return label[0][0] == MIXED or (label[0][1] == sequence and shape.count(sequence) == 1)
+
+
+def of_vectors(kind: OperatorKind, labels: list[list[Label]], inputs_of: dict[int, str]) -> None:
+    """Label vectors along the last axis of a tensor in which an axis in front may be the batch: they hold none.
+
+    A norm that is written in elements has weights as long as a micro-batch has tokens, where the model is as wide.
+
+    Args:
+        kind: the operators.
+        labels: of each tensor, changed in place.
+        inputs_of: by sizes what inputs of the step they may be.
+    """
+    largest = max(kind.tensors, key=len)
+    in_front = any(BATCH in inputs_of.get(size, "") for size in largest[:-1] if size > 1)
+    if len(largest) < 3 or not in_front or kind.rule not in (ELEMENTS, BACK):
+        return
+    for label, shape in zip(labels, kind.tensors, strict=True):
+        if shape == largest[-1:] and holds_batch(label[0]):
+            label[:] = constants(shape)
+
+
+def of_heads(kind: OperatorKind, labels: list[list[Label]]) -> None:
+    """Label the last axis of what fused attention takes, a head's width, also where it is as long as a sequence."""
+    if not ATTENDS.match(kind.name):
+        return
+    taken = [shape for shape in kind.tensors[:3] if len(shape) > 3]
+    for label, shape in zip(labels, kind.tensors, strict=True):
+        if shape in taken:
+            label[-1] = constants(shape)[-1]
