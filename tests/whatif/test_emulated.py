@@ -88,6 +88,22 @@ def test_a_sequence_as_long_as_the_model_is_wide_grows_alone(tmp_path: Path) -> 
         assert row[part] == pytest.approx(ran[part], rel=0.05), part
 
 
+def test_kernels_beside_attention_grow_as_the_sequence_does_and_not_as_its_square(tmp_path: Path) -> None:
+    """They sum up or convert the gradients: 4 times too long at 4 times the sequence, which is the model's width."""
+    job = Job(ranks=1, layers=2, steps=1, sequence=1024, batch=2)
+    answers(emulate(tmp_path / "base", job), "seq=4096", into=tmp_path / "changed")
+    took = []
+    for corpus in (tmp_path / "base" / "corpus", tmp_path / "changed"):
+        with connect(corpus) as connection:
+            query = "SELECT name, sum(dur) FROM kernel WHERE name LIKE '%flash_bwd_%' GROUP BY 1"
+            rows = connection.sql(query).fetchall()
+        took.append({re.findall(r"flash_bwd_(\w+)", name)[0]: dur for name, dur in rows})
+    grown = {name: took[1][name] / dur for name, dur in took[0].items()}
+    assert grown.pop("dq_dk_dv_loop_seqk_parallel_kernel") == pytest.approx(16, rel=0.05)
+    assert len(grown) == 2
+    assert max(grown.values()) < 4.1, grown
+
+
 def test_a_head_that_is_most_of_a_model_keeps_no_layer_from_changing(tmp_path: Path) -> None:
     base = Job(ranks=1, layers=2, steps=1, hidden=256, heads=4, vocabulary=131_072)
     row, ran = (

@@ -4,6 +4,7 @@ By the cost functions of `model`: of products and attention those of their own, 
 """
 
 import json
+import re
 from dataclasses import dataclass, replace
 from math import ceil, gcd, log2, prod
 from typing import Final
@@ -22,6 +23,11 @@ from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_gpu import Machine
 
 GEMM, ATTENTION, SOFTMAX, NORM = (FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization"))
+ELEMENTWISE: Final = FAMILIES.index("elementwise")
+_BESIDE_ATTENTION: Final = re.compile(
+    r"(?i)dot_?do_?o|do_o_dot|ograd_?doto|convert_?(?:dq|dkv|qgrad)|clear_dkvaccum|(?:pre|post)process|combine"
+)
+"""Kernels of fused attention that multiply nothing: sums of output times its gradient, conversions, sums of parts."""
 _NORM_WIDTH: Final = 512
 """Elements of a row that one pass of a normalization's block takes: 128 threads of 4."""
 _SOFTMAX_WIDTH: Final = 1024
@@ -52,6 +58,7 @@ class KernelKind:
     """One kind of kernel launched by one kind of operator."""
 
     family: int
+    """Its place in FAMILIES; a kernel of attention that moves tensors alone is element-wise."""
     operation: Operation | None
     numel: tuple[Shape, ...]
     """All tensors of the operator, those in lists as well."""
@@ -83,7 +90,10 @@ class KernelKind:
             known = int(trace.types.code[operator])
             element = element_bytes(inputs, json.loads(trace.types.words[known])) if known >= 0 else ()
         labels = axes.labels(operator)
-        return cls(int(rows.family[row]), operation, shapes, element, labels, blocks, wide, backward)
+        family = int(rows.family[row])
+        if family == ATTENTION and _BESIDE_ATTENTION.search(rows.names[rows.name[row]]):
+            family = ELEMENTWISE
+        return cls(family, operation, shapes, element, labels, blocks, wide, backward)
 
     def kind(self) -> tuple[object, ...]:
         """Return what names it in any trace of the model."""
