@@ -136,8 +136,8 @@ PROFILES: Final = {
 """The profiles that measured runs say something about. Priors are of the order that profilers show."""
 
 
-_ALIKE: Final = {"nemo": ("megatron",)}
-"""Profiles of the same software that differ in what they overlap."""
+_ALIKE: Final = {"nemo": ("megatron",), "torchtitan": ("torchtitan-2025.04",)}
+"""Profiles of the same software that differ in what they overlap or hold, not in what is fitted."""
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,15 @@ class Fit:
     def estimate(self, truth: MeasuredRuns, values: Mapping[str, float]) -> Array:
         """Return the seconds of a step [n] with other values of the figures."""
         hardware, software = truth.hardware.copy(), truth.software.copy()
-        row = truth.software_names.index(self.software)
+        alike = (self.software, *_ALIKE.get(self.software, ()))
+        rows = [place for place, name in enumerate(truth.software_names) if name in alike]
         for name, value in values.items():
             figure, *where = name.split("@")
             if where:
                 gpus = [place for place, gpu in enumerate(truth.hardware_names) if gpu in _gpus(where[0])]
                 hardware["gemm"][gpus, PRECISIONS.index(where[1]), place_of_factor(GemmParameters)] = value
             else:
-                software[figure][row] = value
+                software[figure][rows] = value
         return truth.estimate(hardware, software)[:, 0]
 
     def solve(self, rows: tuple[NDArray[np.int64], ...] | None = None) -> dict[str, float]:
@@ -207,9 +208,9 @@ def load(name: str, truth: Path) -> Fit:
     for wanted, weight in profile.runs.items():
         dataset = Dataset.read(wanted)
         runs = read(dataset, truth / dataset.file)
-        if name in runs.software_names:
-            of_profile = runs.plans["software"] == runs.software_names.index(name)
-            parts.append(runs.take(np.flatnonzero(of_profile)))
+        alike = np.isin(runs.software_names, (name, *_ALIKE.get(name, ())))
+        if alike.any():
+            parts.append(runs.take(np.flatnonzero(alike[runs.plans["software"]])))
             weights.append(weight)
     return Fit(name, profile.figures, tuple(parts), tuple(weights))
 

@@ -19,8 +19,10 @@ class Variant:
 
     where: Mapping[str, str]
     """Regular expression by column: the runs whose columns all match."""
-    facts: Mapping[str, Figure]
+    facts: Mapping[str, Figure] = field(default_factory=dict)
     """Value by column."""
+    instead: Mapping[str, Figure] = field(default_factory=dict)
+    """Value by column that goes before what a row says: our word for what its page calls otherwise."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,14 @@ _ADAPTED: Final = pl.col("task").str.to_lowercase().str.contains("lora").fill_nu
 
 _PRECISIONS: Final = {precision.name: precision.written for precision in PRECISION_TABLE}
 
+_RECOMPUTED: Final = {
+    "full": "^full",
+    "selective": "^selective(:core_attn)?$",
+    "products": "^products$",
+    "none": "^none",
+}
+"""What tables call recomputation."""
+
 _SHARDED: Final = {
     "3": r"full_shard|^fsdp2|^fsdp=([2-9]|1\d)",
     "2": r"shard_grad_op",
@@ -97,15 +105,17 @@ def _filled(dataset: Dataset, table: pl.DataFrame) -> Iterator[tuple[str, pl.Exp
             pl.all_horizontal(
                 pl.col(name).str.contains(f"(?s){pattern}").fill_null(False) for name, pattern in variant.where.items()
             ),
-            variant.facts,
+            variant,
         )
         for variant in dataset.variants
     ]
-    for name in dict.fromkeys([*dataset.facts, *(name for _, facts in variants for name in facts)]):
+    told = [name for _, variant in variants for name in (*variant.facts, *variant.instead)]
+    for name in dict.fromkeys([*dataset.facts, *told]):
+        instead = [pl.when(rows).then(_text(each.instead[name])) for rows, each in variants if name in each.instead]
         said = [pl.col(name)] if name in table.columns else []
-        there = [pl.when(rows).then(_text(facts[name])) for rows, facts in variants if name in facts]
+        there = [pl.when(rows).then(_text(each.facts[name])) for rows, each in variants if name in each.facts]
         of_set = [_text(dataset.facts[name])] if name in dataset.facts else []
-        yield name, pl.coalesce(*said, *there, *of_set)
+        yield name, pl.coalesce(*instead, *said, *there, *of_set)
 
 
 def _text(fact: Figure) -> pl.Expr:
@@ -135,7 +145,7 @@ def _typed(table: pl.DataFrame) -> pl.DataFrame:
         precision=_word("precision", _PRECISIONS),
         precision_said=pl.col("precision"),
         zero=_word("zero", _SHARDED).fill_null("0").cast(pl.Int64),
-        recompute=_word("recompute", {"full": "^full", "selective": "^selective(:core_attn)?$", "none": "^none"}),
+        recompute=_word("recompute", _RECOMPUTED),
         recompute_said=pl.col("recompute"),
         sp=_word("sp", {"1": "^(yes|true|1|1.0)$"}).eq_missing("1")
         | ((pl.col("sp") == "with tp") & (pl.col("tp") > 1)).fill_null(False),

@@ -131,7 +131,7 @@ def _phases(row: list[float], plan: Plan, family: str, block: str, share: float)
         ("backward", row[op.INPUT_S] + row[op.WEIGHT_S], backward),
     ]
     again = plan.recompute == "full" or (plan.recompute == "selective" and family == "attention")
-    again = again or (plan.recompute == "light" and family == "elementwise")
+    again = again or (plan.recompute in {"light", "products"} and family == "elementwise")
     if again and share > 0.0 and block not in {"embedding", "head"}:
         phases.append(("recompute", share * row[op.FORWARD_S], share * forward))
     return phases

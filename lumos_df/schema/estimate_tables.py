@@ -31,7 +31,7 @@ ESTIMATES: Final = table(
         )
     ),
     ("sequence_parallel", "bool", "Norms and dropout are split along the sequence."),
-    ("recompute", "string", "What the backward pass computes again: none, selective, full, light."),
+    ("recompute", "string", "What the backward pass computes again: none, selective, full, light, products."),
     ("schedule", "string", "Pipeline schedule."),
     ("precision", "string", "Number format of matrix products."),
     ("flash", "bool", "Attention never stores its scores."),

@@ -2,11 +2,14 @@
 
 from typing import Final
 
-RECOMPUTATIONS: Final = ("none", "selective", "full", "light")
-"""What the backward pass computes again: nothing, attention's core, the whole layer, or what is had for little: norms,
-activations and MLA's projections out of its compressed vectors (DeepSeek-V3, arXiv 2412.19437)."""
+RECOMPUTATIONS: Final = ("none", "selective", "full", "light", "products")
+"""What the backward pass computes again: nothing, attention's core, the whole layer, what is had for little (norms,
+activations and MLA's projections out of its compressed vectors: DeepSeek-V3, arXiv 2412.19437), or all of a layer but
+attention and every second matrix product (torchtitan's selective recomputation of operators)."""
 
-RECOMPUTE_NOTHING, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, RECOMPUTE_LIGHT = range(len(RECOMPUTATIONS))
+RECOMPUTE_NOTHING, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, RECOMPUTE_LIGHT, RECOMPUTE_PRODUCTS = range(
+    len(RECOMPUTATIONS)
+)
 """`recompute`, by RECOMPUTATIONS."""
 
 SCHEDULES: Final = ("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe", "fsdp")

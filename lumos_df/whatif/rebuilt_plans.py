@@ -128,7 +128,7 @@ def _settings(
             raise PlanError(f"{name}={_word(row[name])}, and from a trace there is none")
     if row["flash"] != does.flash:
         raise PlanError(f"flash={_word(row['flash'])}, and the job was recorded with flash={_word(does.flash)}")
-    if row["recompute"] == RECOMPUTATIONS[RECOMPUTE_LIGHT]:
+    if row["recompute"] in RECOMPUTATIONS[RECOMPUTE_LIGHT:]:
         raise PlanError(f"recompute={row['recompute']}, and from a trace there is none")
     if model.experts or model.gated != does.gated:
         what = "experts" if model.experts else "gated=" + _word(model.gated)

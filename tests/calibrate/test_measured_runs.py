@@ -12,6 +12,7 @@ from lumos_df.calibrate.datasets import Dataset, names
 from lumos_df.calibrate.measured_runs import GIB, MeasuredRuns, read
 from lumos_df.model.plan import PLAN_ROW, Plan
 from lumos_df.model.transformer import Model
+from lumos_df.schema.plan_words import RECOMPUTATIONS
 from tests.calibrate.tables import write
 from tests.conftest import ROOT, Run
 
@@ -53,6 +54,15 @@ def test_a_table_s_own_words_are_understood(tmp_path: Path) -> None:
     assert {**mixed, "zero": 0} == {name: int(words[name]) for name in FIGURES}
     assert (bracketed["precision"], bracketed["tp"], bracketed["dp"], bracketed["sequence_parallel"]) == (3, 2, 4, 0)
     assert (half["precision"], half["recompute"], half["zero"]) == (1, 2, 2)
+
+
+def test_selective_is_what_the_page_of_a_run_calls_so(tmp_path: Path) -> None:
+    """torchtitan's is of operators, whatever profile its runs are estimated with."""
+    titan = {"source": "pytorch/torchtitan", "framework": "torchtitan", "tp": 1, "pp": 1, "dp": 16, "sp": ""}
+    rows = [{"recompute": said, **whose} for whose in (titan, {}) for said in ("selective (per op)", "selective")]
+    truth = read(Dataset.read("published"), write(tmp_path / "runs.csv", rows), "generic")
+    said = [RECOMPUTATIONS[place] for place in truth.plans["recompute"].tolist()]
+    assert said == ["products", "products", "selective", "selective"]
 
 
 def test_a_step_s_time_comes_from_what_is_stated(tmp_path: Path) -> None:

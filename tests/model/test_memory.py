@@ -184,12 +184,12 @@ def test_a_gate_is_kept_and_what_it_gates() -> None:
     assert attention_parameters(gated.row()) - attention_parameters(plain.row()) == 4096 * 4096
 
 
-def test_torchtitan_keeps_every_second_product_of_a_layer() -> None:
+@pytest.mark.parametrize(("software", "word"), [("torchtitan", "selective"), ("nemo", "products")])
+def test_torchtitan_keeps_every_second_product_of_a_layer(software: str, word: str) -> None:
     """Llama 3 8B a token: the input, query, value, gate, down and attention's output, and its sum for 32 heads."""
     model = Model.read("llama-3-8b")
-    software = Software.read("torchtitan").row()
-    selective = Plan(recompute="selective", batch=1).row()
-    kept = layer_activation_bytes(model.row(), selective, software, False)
+    plan = Plan(recompute=word, batch=1).row()
+    kept = layer_activation_bytes(model.row(), plan, Software.read(software).row(), False)
     assert kept == model.seq * (2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32)
 
 

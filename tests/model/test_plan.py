@@ -84,7 +84,10 @@ def test_what_a_plan_says_is_read_as_that_plan(plan: Plan, text: str | None) -> 
         ("batch=99999999999999999999", "plan: batch = 99999999999999999999: must be at most 2147483647; nearest is 2"),
         ("zero=4", "plan: zero = 4: must be 0 to 3; nearest is 3"),
         ("flash=2", "plan: flash = '2': must be true or false"),
-        ("recompute=ful", "plan: recompute = 'ful': must be one of none, selective, full, light; did you mean 'full'?"),
+        (
+            "recompute=ful",
+            "plan: recompute = 'ful': must be one of none, selective, full, light, products; did you mean 'f",
+        ),
         ("schedule=1f2b", "plan: schedule = '1f2b': must be one of 1f1b, "),
         ("placement=tp-dp-pp", "plan: placement = 'tp-dp-pp': must name each of tp-cp-ep-dp-pp once"),
     ],

@@ -119,6 +119,18 @@ def test_recomputation_may_end_before_the_last_product() -> None:
     assert none == as_much
 
 
+def test_a_plan_says_that_products_are_made_again_whatever_its_software_calls_selective() -> None:
+    """As long, as many FLOP and as much memory as where selective means that; more of all but memory than attention."""
+    core, operators = (replace(Software.read("generic"), keep_products=each) for each in (False, True))
+    said = [parts(DENSE, Plan(batch=4, recompute="products"), software) for software in (core, operators)]
+    meant = parts(DENSE, Plan(batch=4, recompute="selective"), operators)
+    assert said == [meant, meant]
+    less = parts(DENSE, Plan(batch=4, recompute="selective"), core)
+    assert meant["recompute_s"] > less["recompute_s"]
+    assert meant["host_s"] >= less["host_s"]
+    assert meant["activations_bytes"] < less["activations_bytes"]
+
+
 @pytest.mark.parametrize(("changes", "added"), [({}, 8), ({"tp": 2}, 4), ({"batch": 4}, 4), ({"micro_batch": 2}, 4)])
 def test_each_micro_batch_adds_its_gradients_to_those_before(changes: dict[str, Any], added: int) -> None:
     """A pass over memory of so many bytes a parameter of the rank, of layers and of both tables of the vocabulary."""

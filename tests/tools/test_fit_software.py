@@ -13,7 +13,7 @@ from lumos_df.calibrate.population import Prior
 from lumos_df.model.library import data_folder
 from lumos_df.model.software import SOFTWARE_COLUMNS
 from tests.calibrate.tables import write
-from tools.fit_software import PROFILES, Fit, rewritten, slow_messages
+from tools.fit_software import PROFILES, Fit, load, rewritten, slow_messages
 
 RUNS: list[dict[str, object]] = [
     {"model": "gpt3-1.3b", "seq": 2048, "tp": tp, "pp": pp, "dp": 16 // tp // pp, "gbs": gbs, "sp": "", "memory_gb": ""}
@@ -39,6 +39,19 @@ def test_bounds_hold(tmp_path: Path) -> None:
     truth = read(Dataset.read("published"), write(tmp_path / "runs.csv", RUNS[:4]))
     fit = Fit("nemo", {"tp_hidden": Prior(0.9, 2.0, high=1.0)}, (truth,), (1.0,))
     assert fit.values(np.array([5.0])) == {"tp_hidden": 1.0}
+
+
+def test_releases_that_differ_in_memory_alone_are_fitted_as_one(tmp_path: Path) -> None:
+    pages = ("llama3_h100_202412_torchtitan.md", "llama3-8b_h200_202506_trainy-whitefiber.md")
+    titan = {"framework": "torchtitan", "tp": 1, "pp": 1, "dp": 16, "sp": ""}
+    rows = [{"source": f"pytorch/torchtitan {page}", **titan} for page in pages]
+    write(tmp_path / "published_training_runs.csv", rows)
+    fit = load("torchtitan", tmp_path)
+    (truth,) = fit.runs
+    assert truth.software_names == ("torchtitan", "torchtitan-2025.04")
+    before, after = fit.estimate(truth, {"passes": 2.0}).tolist()
+    assert before == after == fit.estimate(truth, {"passes": 2.0, "logits_bytes": 8.0})[0]
+    assert after != truth.estimate()[1, 0]
 
 
 @pytest.mark.parametrize("name", PROFILES)

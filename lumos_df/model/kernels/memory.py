@@ -14,6 +14,7 @@ from lumos_df.schema.plan_words import (
     RECOMPUTE_ATTENTION,
     RECOMPUTE_LAYERS,
     RECOMPUTE_LIGHT,
+    RECOMPUTE_PRODUCTS,
     SHARD_GRADIENTS,
     SHARD_OPTIMIZER,
     SHARD_PARAMETERS,
@@ -76,6 +77,12 @@ def adapter_parameters(model, plan):
 
 
 @lean_kernel
+def keeps_products(plan, software):
+    """Return whether of a layer attention and every second matrix product are kept, and all else is computed again."""
+    return plan.recompute == RECOMPUTE_PRODUCTS or (plan.recompute == RECOMPUTE_ATTENTION and software.keep_products)
+
+
+@lean_kernel
 def layer_activation_bytes(model, plan, software, expert):
     """Return the bytes that a layer's forward pass keeps for its backward pass, one micro-batch."""
     size = activation_bytes(plan)
@@ -85,7 +92,7 @@ def layer_activation_bytes(model, plan, software, expert):
     narrow = t if plan.sequence_parallel else 1
     if plan.recompute == RECOMPUTE_LAYERS:
         return hidden / (t if plan.sequence_parallel else 1)
-    if plan.recompute == RECOMPUTE_ATTENTION and software.keep_products:
+    if keeps_products(plan, software):
         # The layer's input, what every second product puts out, and attention's output with its sum a row.
         keys = tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
         inner = tokens * model.ffn / t * size

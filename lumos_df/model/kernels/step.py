@@ -26,6 +26,7 @@ from lumos_df.model.kernels.memory import (
     adapter_parameters,
     communication_bytes,
     gathered_bytes,
+    keeps_products,
     layer_activation_bytes,
     layer_parameters,
     recomputed_bytes,
@@ -284,10 +285,10 @@ def _flops(model, plan, software, out):
     if plan.recompute == RECOMPUTE_LAYERS:
         products = forward - attention - 2.0 * model.vocab * model.hidden * tokens
         again = attention + (1.0 - st.not_again(model, software)) * products
+    elif keeps_products(plan, software):
+        again = st.products_again(model) * (forward - attention - 2.0 * model.vocab * model.hidden * tokens)
     elif plan.recompute == RECOMPUTE_ATTENTION:
         again = attention
-        if software.keep_products:
-            again = st.products_again(model) * (forward - attention - 2.0 * model.vocab * model.hidden * tokens)
     elif plan.recompute == RECOMPUTE_LIGHT:
         again = st.latent_share(model) * (forward - attention - 2.0 * model.vocab * model.hidden * tokens)
     out[HARDWARE_FLOPS] = out[MODEL_FLOPS] + again

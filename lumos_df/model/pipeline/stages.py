@@ -11,6 +11,7 @@ from lumos_df.model.kernels.layer_operators import vocabulary
 from lumos_df.model.kernels.memory import (
     attention_parameters,
     feed_forward_parameters,
+    keeps_products,
     layer_parameters,
     mixer_parameters,
 )
@@ -124,11 +125,9 @@ def again_seconds(model, plan, software, cost):
         return compute_seconds(cost, c.FORWARD) - not_again(model, software) * cost[c.FORWARD, c.GEMM_S]
     if plan.recompute == RECOMPUTE_LIGHT:
         return latent_share(model) * cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
-    if plan.recompute != RECOMPUTE_ATTENTION:
-        return 0.0
-    if software.keep_products:
+    if keeps_products(plan, software):
         return products_again(model) * cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
-    return cost[c.FORWARD, c.ATTENTION_S]
+    return cost[c.FORWARD, c.ATTENTION_S] if plan.recompute == RECOMPUTE_ATTENTION else 0.0
 
 
 @lean_kernel
@@ -228,8 +227,8 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
                 if plan.recompute == RECOMPUTE_LAYERS:
                     # Its communication comes again, too.
                     b += f - compute_seconds(cost, c.FORWARD)
-                operators = plan.recompute == RECOMPUTE_ATTENTION and software.keep_products
-                if plan.recompute == RECOMPUTE_LAYERS or plan.recompute == RECOMPUTE_LIGHT or operators:
+                operators = plan.recompute == RECOMPUTE_LIGHT or keeps_products(plan, software)
+                if plan.recompute == RECOMPUTE_LAYERS or operators:
                     b_host += f_host
             forward += times * f
             ep_forward += times * cost[c.FORWARD, c.EP_S]

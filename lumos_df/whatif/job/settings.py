@@ -49,7 +49,7 @@ LEVELS: Final = {"zero": SHARD_PARAMETERS}
 _SWITCHES: Final = ("sp", "overlap")
 """Words that are on or off."""
 _CHOICES: Final[Mapping[str, Mapping[str, str | int | bool]]] = {
-    "recompute": {word: word for word in RECOMPUTATIONS if word != RECOMPUTATIONS[RECOMPUTE_LIGHT]},
+    "recompute": {word: word for word in RECOMPUTATIONS[:RECOMPUTE_LIGHT]},
     "zero": {str(stage): stage for stage in range(len(ZERO_STAGES))},
     **{name: {"on": True, "off": False} for name in _SWITCHES},
 }
