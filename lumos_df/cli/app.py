@@ -154,27 +154,27 @@ def sql(
 
     Several statements may be given; the rows of the last one are written.
     """
-    from lumos_df.cli import prompt  # noqa: PLC0415 - slow to import
     from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
 
     if query is not None and file is not None:
         raise typer.BadParameter("give a query or --file, not both")
-    with catalog.connect(corpus) as connection:
-        if query is not None and query.startswith("."):
-            prompt.command(connection, query)
-            return
-        if query is None and file is None and sys.stdin.isatty():
-            if output is not None:
-                raise typer.BadParameter(
-                    "the prompt writes to the terminal; give a query with it", param_hint="--output"
-                )
+    at_prompt = query is None and file is None and sys.stdin.isatty()
+    if at_prompt or (query is not None and query.startswith(".")):
+        from lumos_df.cli import prompt  # noqa: PLC0415 - slow to import
+
+        if at_prompt and output is not None:
+            raise typer.BadParameter("the prompt writes to the terminal; give a query with it", param_hint="--output")
+        with catalog.connect(corpus) as connection:
 
             def prepare(text: str) -> None:
                 on_demand.prepare_query(corpus, text, notes.tell)
                 notes.limits(connection, on_demand.words(text), on_screen=form is None)
 
-            prompt.run(connection, choose_format(form, output), prepare)
-            return
+            if query is None:
+                prompt.run(connection, choose_format(form, output), prepare)
+            else:
+                prompt.command(connection, query)
+        return
     text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
     on_demand.prepare_query(corpus, text, notes.tell)
     # What was found just now may be the first of its table.

@@ -42,11 +42,12 @@ def limits(
     on_screen: bool = True,
 ) -> None:
     """Say what some views cannot say, and why: on the screen, or beside a result that a program reads."""
-    from lumos_df.cli.screens.terminal import console, say  # noqa: PLC0415 - slow to import
-    from lumos_df.corpus.limits import of_views  # noqa: PLC0415 - as above
+    from lumos_df.corpus.limits import of_views  # noqa: PLC0415 - slow to import
 
     for line in of_views(connection, names, trace_ids):
         if on_screen:
+            from lumos_df.cli.screens.terminal import console, say  # noqa: PLC0415 - as above
+
             say(console(), (line, "bold"))
         else:
             tell(line)

@@ -56,6 +56,8 @@ def keep(corpus: Path) -> int:
     They are dropped where another command changes a trace meanwhile. Raises `OSError` where the corpus cannot be
     written, `duckdb.Error` where a table cannot be read.
     """
+    if len(_folders(corpus)) < _AT_LEAST:
+        return 0
     time.sleep(_TICK_S)
     state = _state(corpus)
     if not state or (corpus / SUMMARIES / state).is_dir():

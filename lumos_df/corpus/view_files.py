@@ -166,8 +166,9 @@ def in_order(unordered: Iterable[View]) -> tuple[View, ...]:
     return tuple(by_name[name] for name in order)
 
 
-def _sources(view: View | Macro) -> set[str]:
-    return set(_SOURCE.findall(_query(view)))
+@cache
+def _sources(view: View | Macro) -> frozenset[str]:
+    return frozenset(_SOURCE.findall(_query(view)))
 
 
 @cache
