@@ -62,10 +62,10 @@ def draft_of(path: Path, *, listed: bool = True) -> Iterator[Path]:
     lock = locks.hold(draft)
     try:
         yield draft
-        _flush(draft)
+        flush(draft)
         draft.replace(path)
         if listed:
-            _flush(path.parent)
+            flush(path.parent)
     except OSError as error:
         # What is written to an open file, and does not fit, says nothing of where; a draft's name says it to nobody.
         if error.filename in {None, str(draft)}:
@@ -92,7 +92,7 @@ def publish_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     for name, content in contents.items():
         with draft_of(folder / name, listed=False) as draft:
             draft.write_bytes(content)
-    _flush(folder)
+    flush(folder)
 
 
 def publish_folder(draft: Path, folder: Path) -> bool:
@@ -101,10 +101,10 @@ def publish_folder(draft: Path, folder: Path) -> bool:
     Raises `OSError` where it cannot be renamed for another reason.
     """
     for file in (*draft.iterdir(), draft):
-        _flush(file)
+        flush(file)
     try:
         draft.rename(folder)
-        _flush(folder.parent)
+        flush(folder.parent)
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
             return False
@@ -120,7 +120,7 @@ def publish_over(draft: Path, folder: Path) -> None:
     if not publish_folder(draft, folder):
         for file in draft.iterdir():
             file.replace(folder / file.name)
-        _flush(folder)
+        flush(folder)
 
 
 def begin_flush(path: Path) -> None:
@@ -136,7 +136,7 @@ def _flush_and_close(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

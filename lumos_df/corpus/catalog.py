@@ -20,7 +20,7 @@ from typing import Final
 import duckdb
 
 from lumos_df.base.errors import CorpusError, QueryError, nearest
-from lumos_df.base.files import publish_file
+from lumos_df.base.files import publish_file, publish_files
 from lumos_df.base.kernel_cache import folder as cache_folder
 from lumos_df.corpus import definitions, summaries
 from lumos_df.corpus.layout import CATALOG, SIGNATURE, check
@@ -170,8 +170,7 @@ def _write(corpus: Path, script: tuple[str, ...]) -> None:
         with suppress(OSError):
             publish_file(template, content)
     (corpus / _LOG).unlink(missing_ok=True)
-    publish_file(corpus / CATALOG, content)
-    publish_file(corpus / SIGNATURE, _signature(script, content))
+    publish_files(corpus, {CATALOG: content, SIGNATURE: _signature(script, content)})
 
 
 def _content(corpus: Path, script: tuple[str, ...], kept: bytes = b"") -> bytes:

@@ -97,19 +97,22 @@ def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | None
 
 
 def write_rows(
-    connection: "duckdb.DuckDBPyConnection", sql: str, types: Mapping[str, str], form: Format, output: Path
+    connection: "duckdb.DuckDBPyConnection", sql: str, types: Mapping[str, str], form: Format, draft: Path
 ) -> None:
-    """Write the rows of one query to a file, as `write` does.
+    """Write the rows of one query to a draft of a file, as `write` does.
 
     The types of its columns are known, those of text as VARCHAR: DuckDB need not plan the query to say them.
     """
-    if form is Format.TABLE:
-        write(connection, sql, form, output)
-        return
     from lumos_df.corpus.catalog import one_line_errors  # noqa: PLC0415 - imports DuckDB
 
-    with one_line_errors(), whole_file(output) as draft, _refusals(draft):
-        interruptible(connection, lambda: connection.execute(_copy(f"({sql})", types, form, draft)))
+    def written() -> None:
+        if form is Format.TABLE:
+            _save(connection, connection.sql(sql), form, draft)
+        else:
+            connection.execute(_copy(f"({sql})", types, form, draft))
+
+    with one_line_errors(), _refusals(draft):
+        interruptible(connection, written)
 
 
 def write_table(rows: object, form: Format | None, output: Path | None, sql: str = "FROM _rows") -> None:
@@ -149,7 +152,7 @@ def interruptible(connection: "duckdb.DuckDBPyConnection", work: Callable[[], Re
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path, *, listed: bool = True) -> Iterator[Path]:
     """Give a draft of a file that a user has named, as `draft_of` does; the folders that it lies in are made.
 
     Raises `LumosError` where the name is a folder's.
@@ -157,7 +160,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     if path.is_dir():
         raise LumosError(f"{path}: a folder; name a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with draft_of(path) as draft:
+    with draft_of(path, listed=listed) as draft:
         yield draft
 
 

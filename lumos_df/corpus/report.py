@@ -3,6 +3,8 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Final, TypeVar
 import duckdb
 
 from lumos_df.base.errors import QueryError, nearest
+from lumos_df.base.files import flush
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
@@ -18,7 +21,7 @@ from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.kept_rows import keep
 from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
 from lumos_df.corpus.object_store import as_named
-from lumos_df.corpus.output import Format, interruptible, write, write_rows
+from lumos_df.corpus.output import Format, interruptible, whole_file, write, write_rows
 from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import views
 from lumos_df.schema import ADVISED_JOBS, COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
@@ -317,9 +320,19 @@ def export(
         interruptible(connection, partial(keep, connection, queries))
         if before:
             before(connection)
-        for (name, sql), file in zip(queries.items(), files, strict=True):
-            own = {_unit_name(column) if form is Format.CSV else column: kind for column, kind in types[name].items()}
-            write_rows(connection, sql, own, form, file)
+        # A file waits for the disk, up to a tenth of a second, while the next views are asked.
+        with ThreadPoolExecutor() as publishers:
+            published = []
+            for (name, sql), file in zip(queries.items(), files, strict=True):
+                own = {
+                    _unit_name(column) if form is Format.CSV else column: kind for column, kind in types[name].items()
+                }
+                with ExitStack() as draft:
+                    write_rows(connection, sql, own, form, draft.enter_context(whole_file(file, listed=False)))
+                    published.append(publishers.submit(draft.pop_all().close))
+            for file_published in published:
+                file_published.result()
+    flush(place)
     return files
 
 

@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -245,6 +246,28 @@ def test_csv_and_json_hold_the_same_rows(sample_corpus: Path, tmp_path: Path) ->
 def test_a_stored_table_exports_too(sample_corpus: Path, tmp_path: Path) -> None:
     (file,) = report.export(sample_corpus, tmp_path, ["traces"])
     assert "first_ts_ns" in file.read_text().splitlines()[0].split(",")
+
+
+def test_a_report_is_on_the_disk_when_it_is_done_and_waits_for_its_names_once(
+    sample_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino))
+    files = report.export(sample_corpus, tmp_path / "report", ("gpu_time", "breakdown"))
+    assert sorted((tmp_path / "report").iterdir()) == sorted(files)
+    *contents, names = flushed
+    assert sorted(contents) == sorted(file.stat().st_ino for file in files)
+    assert names == (tmp_path / "report").stat().st_ino
+
+
+def test_a_view_that_fails_leaves_the_files_before_it_and_no_draft(
+    sample_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = {"gpu_time": "FROM gpu_time", "breakdown": "SELECT error('broken') FROM range(1)"}
+    monkeypatch.setattr(report, "select", lambda name, _: queries[name])
+    with pytest.raises(QueryError, match="broken"):
+        report.export(sample_corpus, tmp_path / "report", tuple(queries))
+    assert [file.name for file in (tmp_path / "report").iterdir()] == ["gpu_time.csv"]
 
 
 def test_an_unknown_view_writes_nothing(sample_corpus: Path, tmp_path: Path) -> None:
