@@ -1,15 +1,17 @@
 """How fast the hosts of several runs were beside one another, as calls tell it that all of them make."""
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from lumos_df.graph import host_spread, typical_values
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _CALL: Final = ("name", "operator", "before", "operator_before")
 """What makes two calls the same, whatever their sizes."""
@@ -30,8 +32,8 @@ def between_runs(graphs: list[TraceGraph]) -> float:
     Args:
         graphs: of runs of a program on one machine, at whatever sizes.
     """
-    slow = slowness(graphs)
-    if slow is None or len(slow) == 1:
+    slow = slowness(graphs) if len(graphs) > 1 else None
+    if slow is None:
         return _OTHER_RUN
     student = _STUDENT[min(len(slow) - 1, len(_STUDENT)) - 1]
     told = float(np.sqrt(1 + 1 / len(slow)) * student * slow.std(ddof=1))
@@ -53,6 +55,8 @@ def slowness(graphs: list[TraceGraph]) -> NDArray[np.float64] | None:
     of all calls that every run has the median of what they say. Sizes do not matter to them: what an operator computes
     on the host counts for nothing. None where the runs share too few calls.
     """
+    import polars as pl  # noqa: PLC0415 - slow to import, and most jobs are alone
+
     frame = pl.concat([_calls(graph).with_columns(run=pl.lit(run)) for run, graph in enumerate(graphs)])
     usual = frame.group_by("run", *_CALL).agg(pl.col("ns").median().log(), calls=pl.len())
     shared = usual.filter(pl.col("calls") >= typical_values.FEW).filter(pl.len().over(_CALL) == len(graphs))
@@ -64,8 +68,10 @@ def slowness(graphs: list[TraceGraph]) -> NDArray[np.float64] | None:
     return around
 
 
-def _calls(graph: TraceGraph) -> pl.DataFrame:
+def _calls(graph: TraceGraph) -> "pl.DataFrame":
     """Return what the host's calls took, with the work that leads to each, ns."""
+    import polars as pl  # noqa: PLC0415 - as above
+
     rows, atoms = graph.rows, graph.atoms
     names = np.array([*rows.names, ""], object)
     row, before = atoms.row, np.where(atoms.before >= 0, atoms.row[np.maximum(atoms.before, 0)], NONE)

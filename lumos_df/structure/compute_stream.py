@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from lumos_df.graph.issued_before import issued_before
@@ -216,9 +215,11 @@ def _inside_layouts(rows: Rows) -> NDArray[np.bool_]:
 
 def _usual(dur: NDArray[np.int64], symbol: NDArray[np.int32], works: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the median time of those of the same symbol, at least 1 ns, and 0 of what is not the model's work [k]."""
-    table = pl.DataFrame({"symbol": symbol, "dur": dur})
-    median = table.select(pl.col("dur").median().over("symbol").cast(pl.Int64).clip(1))["dur"].to_numpy()
-    return np.where(works, median, 0)
+    ordered = dur[np.lexsort((dur, symbol))]
+    _, alike, size = np.unique(symbol, return_inverse=True, return_counts=True)
+    first = np.cumsum(size) - size
+    median = (ordered[first + (size - 1) // 2] + ordered[first + size // 2]) // 2
+    return np.where(works, np.maximum(median, 1)[alike], 0)
 
 
 def _sequences(symbol: NDArray[np.int32], turn: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,10 +8,6 @@ import pytest
 from tools.imports import PACKAGE, violations
 
 HEAVY = ("duckdb", "fsspec", "numba", "numpy", "polars", "pyarrow", "torch")
-
-
-def test_imports_run_one_way() -> None:
-    assert violations() == []
 
 
 @pytest.mark.parametrize(
@@ -66,6 +63,17 @@ def test_nothing_heavy_is_imported_before_it_is_needed(start: str) -> None:
 def test_sql_needs_duckdb_alone(sample_corpus: Path) -> None:
     arguments = ["sql", "FROM gpu_time", "--corpus", str(sample_corpus), "--format", "json"]
     assert _imported(f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.app import main; main()") == ["duckdb"]
+
+
+@pytest.mark.parametrize("command", [("describe",), ("estimate", "--set", "dp=8")])
+def test_what_a_recorded_job_is_and_would_be_needs_no_data_frames(
+    command: tuple[str, ...], sample_corpus: Path, tmp_path: Path
+) -> None:
+    corpus = shutil.copytree(sample_corpus, tmp_path / "corpus")
+    arguments = [*command, "--job", "gpu_generated", "--corpus", str(corpus)]
+    assert "polars" not in _imported(
+        f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.app import main; main()"
+    )
 
 
 def test_an_estimate_of_a_plan_needs_compiled_kernels_alone() -> None:
