@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lumos_df.base import freed_memory
 from lumos_df.base.runner import available_cpus
 from lumos_df.cli.app import main
 from lumos_df.corpus import catalog
@@ -47,6 +48,18 @@ def _catalogue_when_asked(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     """Leave the catalogue of a small corpus to who connects to it: to write it takes longer than to read the traces."""
     if request.path.parent.name in READ_TABLES:
         monkeypatch.setattr(catalog, "write_catalog", lambda _: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_process() -> Iterator[None]:
+    """Look for circles of objects as rarely as a command does, and wait for no disk: what a test wrote goes with it.
+
+    Both took a tenth of the time of all tests.
+    """
+    freed_memory.collect_rarely()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @contextmanager

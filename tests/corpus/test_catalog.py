@@ -12,7 +12,6 @@ import pytest
 
 from lumos_df.base.errors import CorpusError, QueryError
 from lumos_df.corpus import catalog, definitions, layout, view_files
-from lumos_df.corpus.reference import sql_reference
 from lumos_df.schema import TABLES, TRACES, Table, TableColumn
 from lumos_df.schema.arrow import arrow_schema
 from tests.corpus.traces import put_trace
@@ -583,7 +582,3 @@ def test_connect_imports_no_compiler_and_no_data_frames(corpus: Path) -> None:
         [sys.executable, "-c", code, corpus], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60
     )
     assert done.stdout == "set()\n"
-
-
-def test_the_sql_reference_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "sql.md").read_text("utf-8") == sql_reference(), "write it again with: make docs"

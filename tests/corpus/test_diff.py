@@ -143,7 +143,7 @@ def test_the_command_writes_the_rows_and_tells_what_it_compared(corpus: Path, lu
 
 
 def test_estimates_differ_from_each_other_and_from_traces_by_what_adds_up(corpus: Path, lumos: Run) -> None:
-    plans = ("tp=2,pp=2,dp=2,batch=32,recompute=full", "dp=8,batch=32,zero=1")
+    plans = ("tp=2,pp=2,dp=2,batch=8,recompute=full", "dp=8,batch=8,zero=1")
     one, other = (store.write(corpus, estimate("llama-3-8b", "h100-sxm", plan)) for plan in plans)
     adds_up(rows(corpus, one, other), len(Grouping))
     mixed = rows(corpus, "before:2", one)

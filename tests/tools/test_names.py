@@ -18,10 +18,6 @@ def package(folder: Path, files: dict[str, str]) -> Path:
     return folder / "lumos_df"
 
 
-def test_names_stand_once_and_kernels_in_their_folders() -> None:
-    assert violations() == []
-
-
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [
