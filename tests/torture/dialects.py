@@ -47,6 +47,27 @@ _HEADERS: Final[dict[str, tuple[Any, ...]]] = {
     "deviceProperties": ([{"id": "0", "numSms": "132"}, {"id": 1e3}, {}], {}),
     "distributedInfo": ({"rank": 0, "pg_count": "3", "nccl_version": (2, 21, 5), "pg_config": [{"pg_name": 0}]},),
 }
+_COMMUNICATION: Final[dict[str, tuple[Any, ...]]] = {
+    # Kineto cuts long lists so, and keeps a text of them.
+    "Process Group Ranks": ("[0, 1, 2, 3, ...]", "[0, 1, ..., 1023]", [0, 1], "[0, 0]", "[]", "[3, 2, 1, 0]"),
+    "In split size": ("[1, 2, ...]", [1, 2], "", "[-1]", 7),
+    "Out split size": ("[4294967296, 1]", [[1]], None),
+    "Process Group Name": (0, "", "mesh_dp_cp", "5:tp", None),
+    "Process Group Description": ("TENSOR_MODEL_PARALLEL_GROUP", "undefined", None),
+    "Collective name": ("all_to_allv", "_allgather_base", "send", "recv", "wait", "gather", "coalesced", "", "x" * 300),
+    "In msg nelems": (0, -1, 2**40, "12", 1.5),
+    "Out msg nelems": (0, 2**62, None),
+    "Group size": (1, 0, 2**31, "8"),
+    "dtype": ("Float8_e4m3fn", "Float4_e2m1fn_x2", "BFloat16", "ComplexDouble", "Undefined", ""),
+    "Src Rank": (0, -1, 7),
+    "Dst Rank": (0, "3", 2**31),
+    "Global rank start": (-1, 0, 2**32),
+    "Global rank stride": (0, -1, 3),
+    "Seq": (0, 2**63 - 1, "9", "(9, True)"),
+    "Rank": (-1, 5, "x"),
+    "comms id": (2**64 - 1, "0x7f"),
+}
+_COUNTERS: Final = ("GPU utilization", "gpu 0 power (W)", "Queue Length (stream 7)", "DCGM_FI_DEV_SM_ACTIVE", "")
 _DEEP: Final = 1500
 """Calls in one another: more than any Python runs by default."""
 
@@ -105,6 +126,56 @@ def numbers_as_texts(document: dict[str, Any], choose: random.Random) -> None:
     for event in document["traceEvents"]:
         if isinstance(event, dict) and key in event:
             event[key] = str(event[key])
+
+
+def graph_launches(document: dict[str, Any], choose: random.Random) -> None:
+    """Let one launch be that of many GPU rows, as of a CUDA graph, and give these numbers of graph and node."""
+    rows = [event for event in document["traceEvents"] if isinstance(event, dict) and _args(event).get("stream")]
+    if not rows:
+        return
+    first = choose.randrange(len(rows))
+    correlation, graph = _args(rows[first]).get("correlation"), choose.choice((0, 3, 2**40, -1, "3"))
+    for node, row in enumerate(rows[first : first + choose.choice((2, 20, 300))]):
+        _args(row).update({"graph id": graph, "graph node id": choose.choice((node, 0, 2**33, None))})
+        _args(row)["correlation"] = choose.choice((correlation, correlation, correlation, 0, None))
+    for event in document["traceEvents"]:
+        if isinstance(event, dict) and _args(event).get("correlation") == correlation and "stream" not in _args(event):
+            event["name"] = choose.choice(("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch", "cudaLaunchKernelExC"))
+
+
+def communication_args(document: dict[str, Any], choose: random.Random) -> None:
+    """Write of some collectives what newer versions say of them: lists cut short, groups of no name, other types."""
+    named = [event for event in document["traceEvents"] if isinstance(event, dict) and "Group size" in _args(event)]
+    for event in choose.choices(named, k=choose.choice((1, 10, 60))) if named else ():
+        for key in choose.sample(sorted(_COMMUNICATION), k=choose.choice((1, 4))):
+            _args(event)[key] = choose.choice(_COMMUNICATION[key])
+
+
+def counters_and_flows(document: dict[str, Any], choose: random.Random) -> None:
+    """Put in counters as agents beside a profiler write them, and arrows that are doubled, lost or lead back."""
+    events = document["traceEvents"]
+    for _ in range(choose.choice((1, 40))):
+        beside = _event(events, choose)
+        counted = {"ph": "C", "name": choose.choice(_COUNTERS), "ts": beside.get("ts"), "pid": beside.get("pid")}
+        counted["args"] = choose.choice(({"value": 1}, {"a": 0.5, "b": 2**64}, {"value": "7"}, {"": None}, {}, 3))
+        events.insert(choose.randrange(len(events) + 1), counted)
+    arrows = [event for event in events if isinstance(event, dict) and event.get("ph") in {"s", "f"}]
+    for arrow in choose.choices(arrows, k=choose.choice((1, 30))) if arrows else ():
+        change = choose.randrange(4)
+        if change == 0:
+            events.append(arrow | {"ts": choose.choice(arrows).get("ts")})
+        elif change == 1:
+            arrow["id"] = choose.choice((choose.choice(arrows).get("id"), "0x1f", -1, 2**63, None))
+        elif change == 2:
+            arrow["ph"] = choose.choice("sft")
+        else:
+            arrow["bp"] = choose.choice(("e", "x", None))
+
+
+def _args(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the args of an event, or an empty dictionary where it has none that can be changed."""
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
 
 
 def _event(events: list[Any], choose: random.Random) -> dict[str, Any]:

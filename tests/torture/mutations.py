@@ -123,4 +123,5 @@ _CHANGES: Final[tuple[Callable[[dict[str, Any], random.Random], None], ...]] = (
     *(_value, _value, _value, _lost, _borrowed, _event_changed, _shifted, _header),
     *(dialects.newer_events, dialects.newer_events, dialects.newer_header, dialects.deep_calls),
     *(dialects.several_processes, dialects.numbers_as_texts),
+    *(dialects.graph_launches, dialects.communication_args, dialects.counters_and_flows),
 )
