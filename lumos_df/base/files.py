@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Final
 
 from lumos_df.base import locks
+from lumos_df.base.errors import ROOM, shortage
 
 _MARK: Final = 8
 """Characters that tell the drafts of one file apart."""
@@ -27,10 +28,18 @@ def reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
+def full(error: BaseException) -> bool:
+    """Return whether a disk, or what a user may have of it, is full."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
 def unwritable(folder: Path, error: OSError) -> str:
     """Return the line that tells a user why nothing can be written to a folder."""
-    full = error.errno in _FULL
-    remedy = "make room on its disk, or give another folder" if full else "give a folder that you may write to"
+    remedy = "make room on its disk, or give another folder" if full(error) else "give a folder that you may write to"
+    if error.errno == errno.EFBIG:
+        remedy = "raise the size that files may have (ulimit -f)"
+    if shortage(error):
+        remedy = ROOM
     return f"{folder}: cannot be written ({reason(error)}); {remedy}"
 
 
@@ -40,8 +49,8 @@ def unreadable(file: Path, error: Exception, remedy: str) -> str:
         return f"{file.parent}: removed while it was read; run the command again"
     what = str(error).partition("\n")[0]
     # pyarrow's exception of no kind tells of what the system refused, such as a thread: nothing is wrong with the file.
-    if isinstance(error, MemoryError) or type(error).__name__ == "ArrowException":
-        return f"{file}: cannot be read now ({what}); free memory, or raise this process's limits (ulimit -a)"
+    if shortage(error) or type(error).__name__ == "ArrowException":
+        return f"{file}: cannot be read now ({what}); {ROOM}"
     refused = isinstance(error, OSError) and error.errno not in {None, errno.ENOENT, errno.ENOTDIR}
     return f"{file}: cannot be read ({what}); {'check the disk and your permissions' if refused else remedy}"
 

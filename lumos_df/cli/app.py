@@ -15,7 +15,7 @@ import typer
 from lumos_df import __version__
 from lumos_df.advice import on_demand
 from lumos_df.base import freed_memory
-from lumos_df.base.errors import LumosError
+from lumos_df.base.errors import ROOM, LumosError, shortage
 from lumos_df.base.files import reason
 from lumos_df.base.location import local_path
 from lumos_df.base.printable import printable
@@ -397,16 +397,23 @@ def main() -> None:
         # The reader has left; what Python still holds must not go to the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - what is told of none is raised again
+        _fail(_told(error))
+
+
+def _told(error: Exception) -> str:
+    """Return the line that tells of what the system or DuckDB refused; raise any other error again."""
+    if short := shortage(error):
+        return f"{short}; {ROOM}"
+    if isinstance(error, OSError):
         # Where pyarrow refuses, its sentence alone says what.
         what = f"{error.filename}: {reason(error)}" if error.filename else error.strerror or error
-        _fail(f"{what}; check the path, its permissions and the disk's space")
-    except Exception as error:
-        if "duckdb" not in sys.modules or not isinstance(error, sys.modules["duckdb"].Error):
-            raise
-        from lumos_df.corpus.catalog import refused  # noqa: PLC0415 - imports DuckDB
+        return f"{what}; check the path, its permissions and the disk's space"
+    if "duckdb" not in sys.modules or not isinstance(error, sys.modules["duckdb"].Error):
+        raise error
+    from lumos_df.corpus.catalog import refused  # noqa: PLC0415 - imports DuckDB
 
-        _fail(str(refused(error)))
+    return str(refused(error))
 
 
 def _fail(message: str) -> NoReturn:

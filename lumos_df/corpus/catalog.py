@@ -19,7 +19,7 @@ from typing import Final
 
 import duckdb
 
-from lumos_df.base.errors import CorpusError, QueryError, nearest
+from lumos_df.base.errors import ROOM, CorpusError, QueryError, nearest, shortage
 from lumos_df.base.files import publish_file, publish_files
 from lumos_df.base.kernel_cache import folder as cache_folder
 from lumos_df.corpus import definitions, summaries
@@ -121,6 +121,8 @@ def one_line_errors() -> Iterator[None]:
 
 def refused(error: Exception) -> QueryError:
     """Return what an error of DuckDB says in one line: with the nearest table or view, or what to do about a file."""
+    if short := shortage(error):
+        return QueryError(f"query: {short}; {ROOM}")
     missing = _MISSING.search(str(error))
     if missing is not None:
         names = sorted({table.name for table in TABLES} | {view.name for view in views() if not view.internal})

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from lumos_df.base.errors import LumosError, TraceError
+from lumos_df.base.errors import ROOM, LumosError, TraceError, shortage
 from lumos_df.base.files import reason
 from lumos_df.base.kernel_cache import COMPILING, compiled
 from lumos_df.base.location import is_url
@@ -221,8 +221,8 @@ def _write_catalog(folder: Path) -> None:
 def _one_line(path: str, error: Exception | None) -> str:
     if isinstance(error, LumosError):
         text = str(error)
-    elif isinstance(error, MemoryError):
-        text = "out of memory; give fewer --workers"
+    elif error is not None and (short := shortage(error)):
+        text = f"{short}; give fewer --workers, {ROOM}"
     elif isinstance(error, OSError):
         text = f"cannot be written to the corpus ({reason(error)}); check the disk's space and permissions"
     else:
