@@ -72,7 +72,8 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
             below 1.
 
     What was replayed of a job that has more ranks now is removed. Where the catalogue cannot be written, the files are
-    in before that is raised.
+    in before that is raised; where files failed, too, they are what is told: a full disk keeps out both, and who reads
+    the corpus makes the catalogue.
     """
     with stored(corpus) as folder:
         return _ingest(
@@ -142,7 +143,8 @@ def _ingest(  # noqa: PLR0913  # as above
             skipped[index] = value
         else:
             failed[index] = Failed(path, _one_line(path, outcome.error))
-    catalog.check()
+    if not failed:
+        catalog.check()
     jobs = tuple(dict.fromkeys(sampled.values()))
     return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed), jobs)
 

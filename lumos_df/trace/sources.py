@@ -103,7 +103,7 @@ def is_stream(path: str) -> bool:
 def _expand_url(path: str) -> list[str]:
     files, inner = file_system(path)
     try:
-        if _MAGIC.search(path) and not is_web(path):
+        if _MAGIC.search(path) and not is_web(path) and not files.exists(inner):
             matches = files.glob(inner)
         elif not is_web(path) and files.isdir(inner):
             found = files.find(inner)

@@ -124,12 +124,15 @@ def test_urls(tmp_path: Path, memory: MemoryFileSystem) -> None:
     for rank in range(3):
         memory.pipe(f"/job/rank{rank}.json", small(tmp_path / f"rank{rank}.json").read_bytes())
     memory.pipe("/job/notes.txt", b"no trace")
+    memory.pipe("/odd[0]/rank[6] 1#2.json", small(tmp_path / "odd.json").read_bytes())
     local = small(tmp_path / "local" / "rank7.json").as_uri()
     for k, (paths, expected) in enumerate(
         (
             (["memory://job/rank1.json"], ["rank1"]),
             (["memory://job"], ["rank0", "rank1", "rank2"]),
             (["memory://job/rank[02].json"], ["rank0", "rank2"]),
+            (["memory://odd[0]/rank[6] 1#2.json"], ["odd"]),
+            (["memory://odd[0]"], ["odd"]),
             ([local], ["rank7"]),
         )
     ):
@@ -274,6 +277,19 @@ def test_a_catalogue_that_cannot_be_written_is_told_when_all_files_are_in(
     assert len(asked) == 1
     monkeypatch.undo()
     assert names(tmp_path / "corpus") == ["operator 0", "operator 1", "operator 2"]
+
+
+def test_files_that_failed_are_named_though_there_is_no_room_for_the_catalogue_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Path) -> NoReturn:
+        raise CorpusError(f"{folder}: no space")
+
+    monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", refused)
+    (tmp_path / "bad.json").write_text("no JSON")
+    result = ingest([small(tmp_path / "rank0.json"), tmp_path / "bad.json"], tmp_path / "corpus", workers=1)
+    assert counts(result) == (1, 0, 1)
+    assert "bad.json" in result.failed[0].message
 
 
 def test_shards_together_are_the_whole(tmp_path: Path) -> None:
