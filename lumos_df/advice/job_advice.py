@@ -166,7 +166,8 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             host_alone=not gpu_rows,
             advice=tuple(found),
             limits=tuple(limits([recording])),
-            warnings=tuple(dict.fromkeys(warnings)),
+            # Of a job of hosts alone its limits say so.
+            warnings=tuple(text for text in dict.fromkeys(warnings) if gpu_rows or text != replay_warnings.HOST_ALONE),
             matched=matched,
         )
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):

@@ -18,6 +18,7 @@ from lumos_df.graph.steps import Steps, steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
 
+HOST_ALONE: Final = "no GPU operator in the trace: its steps are host work alone"
 _NAMED: Final = 8
 """Ranks that a sentence names."""
 _WHOLE_SHARE: Final = 0.75
@@ -67,7 +68,7 @@ def of_graph(graph: TraceGraph) -> list[str]:
     """Return what holds for the whole of a trace by itself."""
     warnings, gpu = [], graph.gpu
     if not len(gpu.row):
-        warnings.append("no GPU operator in the trace: its steps are host work alone")
+        warnings.append(HOST_ALONE)
     elif not gpu.launched.any():
         warnings.append("no launch call in the trace: GPU operators follow one another on their stream")
     else:

@@ -52,6 +52,15 @@ ODD: dict[str, list[Event]] = {
 }
 
 
+def test_that_no_gpu_row_was_recorded_is_said_once(tmp_path: Path) -> None:
+    write(tmp_path / "job" / "rank0.json", ODD["one operator"], distributedInfo={"rank": 0, "world_size": 1})
+    ingest([tmp_path / "job"], tmp_path / "corpus", workers=1)
+    (said,) = advise(tmp_path / "corpus")
+    assert [text for text in (*said.said_first, *said.warnings) if "no GPU" in text] == [
+        "only the host is known: no GPU row was recorded"
+    ]
+
+
 @pytest.mark.parametrize("name", ODD)
 def test_what_can_be_said_is_said(name: str, tmp_path: Path) -> None:
     about = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 0}]}
