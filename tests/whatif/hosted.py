@@ -53,6 +53,10 @@ class HostJob:
     of its own, or `recv` of activations before the layers. It takes 100 us, and 1 us each 1,000 bytes."""
     flat: bool = False
     """Whether all gradients are divided in one row first, and copied in one for each of two ranks."""
+    one_by_one: bool = False
+    """Whether each gradient is reduced by itself, and divided then."""
+    copies_back: bool = False
+    """Whether each gradient is copied back behind the all-reduce of all."""
     waits: float = 0.0
     """How long it waits first for another rank, as a share of what this one's passes take."""
 
@@ -170,22 +174,31 @@ class _Writer:
         alone.passes()
         return alone.now
 
-    def communicate(self, name: str, shape: tuple[int, ...], tid: int) -> None:
-        """Call a collective of the host and wait for it."""
+    def communicate(self, name: str, shape: tuple[int, ...], tid: int, waits: float | None = None) -> None:
+        """Call a collective of the host and wait for it; `waits`: by default as the job does."""
         self.now += GAP_US
         self.add(f"c10d::{name}_", [shape], 1.0)
         self.now += 1.0 + GAP_US
-        lasts = self.job.waits * self.passes_us() + SENT_US + 4 * prod(shape) / SENT_BYTES_PER_US
+        waits = self.job.waits if waits is None else waits
+        lasts = waits * self.passes_us() + SENT_US + 4 * prod(shape) / SENT_BYTES_PER_US
         said = {"Input Dims": [shape], "Input type": ["float"]}
         head = {"ph": "X", "pid": 1, "tid": tid, "cat": "user_annotation", "name": f"gloo:{name}"}
         self.events.append({**head, "ts": 100 + self.now, "dur": lasts, "args": said})
         self.now += lasts
 
     def reduce_all(self, elements: int) -> None:
+        self.phase = "reduction"
         if self.job.flat:
             self.operator("aten::div_", (elements,))
             self.operator("aten::copy_", (2, elements // 2), (2, elements // 2))
-        self.communicate("all_reduce", (elements,), 2)
+        if self.job.one_by_one:
+            for number, gradient in enumerate(self.gradients()):
+                self.communicate("all_reduce", gradient, 2, waits=0.0 if number else None)
+                self.operator("aten::div_", gradient)
+        else:
+            self.communicate("all_reduce", (elements,), 2)
+        for gradient in self.gradients()[::-1] if self.job.copies_back else []:
+            self.operator("aten::copy_", gradient, gradient)
 
     def passes(self) -> None:
         job = self.job
@@ -219,7 +232,7 @@ class _Writer:
         place = len(self.events)
         self.passes()
         if job.fused:
-            self.add_up([(2000, job.hidden), (2000, job.hidden), (), (0, job.hidden)])
+            self.add_up(self.around_layers())
         if job.collective == "all_reduce":
             self.reduce_all(sum(map(prod, self.parameters())))
         at, started = len(self.events), self.now
@@ -239,6 +252,13 @@ class _Writer:
     def of_layer(self) -> list[tuple[int, ...]]:
         hidden = self.job.hidden
         return [(hidden,), *[(hidden, hidden)] * 4, (4 * hidden, hidden), (hidden, 4 * hidden)]
+
+    def around_layers(self) -> list[tuple[int, ...]]:
+        return [(2000, self.job.hidden), (2000, self.job.hidden), (), (0, self.job.hidden)]
+
+    def gradients(self) -> list[tuple[int, ...]]:
+        first, *others = self.around_layers()
+        return [first, *self.of_layer() * self.job.layers, *others]
 
     def parameters(self) -> list[tuple[int, ...]]:
         hidden, of_layer = self.job.hidden, self.of_layer()

@@ -65,6 +65,19 @@ def test_parameters_in_one_row_grow_as_their_shapes_do(tmp_path: Path, name: str
     assert graph.own[graph.rows.named(lambda each: each == name)] == pytest.approx([1000 * wanted] * 3, rel=0.25)
 
 
+@pytest.mark.parametrize("loop", [{"copies_back": True}, {"one_by_one": True}])
+@pytest.mark.parametrize(("before", "after"), [(2, 6), (6, 3)])
+def test_loops_over_parameters_have_as_many_turns_as_there_then_are(
+    tmp_path: Path, loop: dict[str, Any], before: int, after: int
+) -> None:
+    shares = (1.0, 0.0)
+    job = replace(REDUCES, layers=before, **loop)
+    for row in answers(tmp_path, job, shares, (f"layers={after}",)):
+        wanted = 1000 * replace(job, waits=shares[row["rank"]], layers=after).step_us()
+        assert row["step_ns"] == pytest.approx(wanted, rel=0.03)
+        assert row["low_s"] <= 1e-9 * wanted <= row["high_s"]
+
+
 def test_an_interval_holds_that_waiting_stays_as_it_was(tmp_path: Path) -> None:
     """What another rank does meanwhile may not grow along, as where it waits for something else."""
     stays = {row["rank"]: row["original_step_ns"] for row in answers(tmp_path / "same", REDUCES, (1.0, 0.0), ())}

@@ -70,10 +70,10 @@ def parameters(
         labels = axes.labels(at)
         # A rank's part of a parameter may be empty.
         grown[number] = prod(symbols.rescaled(shape, labels=labels[0] if labels else ())) / max(prod(shape), 1)
-    return _last_linked(trace, row), elements, grown[inverse.reshape(-1)], passes
+    return last_linked(trace, row), elements, grown[inverse.reshape(-1)], passes
 
 
-def _last_linked(trace: Trace, row: NDArray[np.int64]) -> NDArray[np.int64]:
+def last_linked(trace: Trace, row: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return of some rows the last one before on its thread that is the backward of a forward one, else itself [k].
 
     What adds up a gradient comes behind what computed it, and has no forward operator that tells its layer.

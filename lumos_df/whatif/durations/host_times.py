@@ -90,11 +90,11 @@ def communicates(graph: TraceGraph) -> bool:
     return runs_here(graph) and bool((graph.rows.collective >= 0).any())
 
 
-def _rows(graph: TraceGraph) -> NDArray[np.int32]:
+def working(graph: TraceGraph) -> NDArray[np.int32]:
     """Return the operators that do the work, thread by thread in their order."""
     row = graph.atoms.row[graph.atoms.by_thread]
-    working: NDArray[np.int32] = row[works(graph)[row]]
-    return working
+    of_work: NDArray[np.int32] = row[works(graph)[row]]
+    return of_work
 
 
 def work(
@@ -116,7 +116,7 @@ def work(
         copies: how many times as many of every operator there will be [n].
     """
     rows, phase = trace.rows, structure.phase
-    row = _rows(graph)
+    row = working(graph)
     touches = rows.named(_touches)
     least = floor_of((rows.dur[row] * 1e-9).astype(np.float64))
     row = row[(trace.dims.code[row] >= 0) & touches[row]]
@@ -202,7 +202,7 @@ def with_gaps(job: Job, gaps: list[NDArray[np.float64]]) -> Job:
 
 def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
     """Return the operators of a trace without a GPU that do work and record no shapes [k]."""
-    row = _rows(graph)
+    row = working(graph)
     silent: NDArray[np.int32] = row[(trace.dims.code[row] < 0) & trace.rows.named(_touches)[row]]
     return silent
 
@@ -339,7 +339,7 @@ def _over_many(trace: Trace, row: NDArray[np.int32], layers: int) -> NDArray[np.
 def _updating(trace: Trace, graph: TraceGraph, structure: Structure) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return what the optimizer does, in its order, and the shapes of each, as codes; NONE: not recorded [k]."""
     if runs_here(graph):
-        row = _rows(graph)
+        row = working(graph)
         row = row[structure.phase[row] == OPTIMIZER]
         return row, trace.dims.code[row]
     row = structure.kernels.row

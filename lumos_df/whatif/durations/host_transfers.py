@@ -23,7 +23,7 @@ from lumos_df.schema.collective_kinds import POINT_TO_POINT
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure.operator_kinds import tensors
 from lumos_df.whatif.durations import fused_updates, host_times
-from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.operator_times import PlannedChange, Times, turns
 from lumos_df.whatif.durations.reduced_parameters import gradients
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.rewrite.block_sequence import taken
@@ -44,6 +44,8 @@ class _Transfers:
     """What is left: the transfer."""
     bytes_grown: NDArray[np.float64]
     """By how much its bytes grow."""
+    often: NDArray[np.float64]
+    """By how much more often one comes that is of one parameter."""
     once: NDArray[np.bool_]
     """Whether it comes once in all layers, and not in each."""
     within: NDArray[np.bool_]
@@ -58,6 +60,7 @@ class _Transfers:
             self.waits[which],
             self.moves[which],
             self.bytes_grown[which],
+            self.often[which],
             self.once[which],
             self.within[which],
             self.copied[which],
@@ -76,8 +79,8 @@ class _Transfers:
         waits = np.maximum(self.waits - cut, 0)
         moves = np.maximum(self.moves - np.maximum(cut - self.waits, 0), 0)
         floor = np.minimum(moves, begins)
-        lasts = waits * np.where(self.once, grown[1], grown[0]) + floor + (moves - floor) * self.bytes_grown
-        return lasts / self.copied
+        moves = (floor + (moves - floor) * self.bytes_grown) * self.often
+        return (waits * np.where(self.once, grown[1], grown[0]) + moves) / self.copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +103,24 @@ def with_host_lags(anchor: RecordedJob, change: PlannedChange, job: Job, times: 
         times: what is known of its ranks.
     """
     same = change.old == change.new and change.settings.batch_scale == 1
+    often = [turns(anchor, change, rank) for rank in range(len(times))]
     if same or not any(map(host_times.communicates, job.graphs)):
-        return host_times.with_gaps(job, [time.gaps for time in times]), times
+        return host_times.with_gaps(job, [time.gaps + np.log(of) for time, of in zip(times, often, strict=True)]), times
     hosts = [host_work(graph) for graph in job.graphs]
     transfers = [
-        _transfers(anchor, change, host, rank, waits)
-        for rank, (host, waits) in enumerate(zip(hosts, _waits(job), strict=True))
+        _transfers(anchor, change, host, rank, waits, of)
+        for rank, (host, waits, of) in enumerate(zip(hosts, _waits(job), often, strict=True))
     ]
     before = [_waiting(host, of_rank, (1.0, 1.0)).before for host, of_rank in zip(hosts, transfers, strict=True)]
     copies = [_copies(anchor, change, rank) for rank in range(len(times))]
-    grown = _compute_grown(anchor, job, times, before, copies)
+    grown = _compute_grown(anchor, job, times, before, copies, often)
     graphs, known = [], []
-    for host, time, of_rank in zip(hosts, times, transfers, strict=True):
+    for host, time, of_rank, of in zip(hosts, times, transfers, often, strict=True):
         graph, waiting = host.graph, _waiting(host, of_rank, grown)
         lag, dst = graph.edges.lag, graph.edges.dst
-        works = (lag - waiting.before) * np.where(works_between(graph), np.exp(time.gaps[dst]), 1.0)
+        # What is left of a silence for a transfer is no gap that comes again in each turn.
+        of_gaps = np.exp(time.gaps[dst]) * np.where(waiting.before > 0, 1.0, of[dst])
+        works = (lag - waiting.before) * np.where(works_between(graph), of_gaps, 1.0)
         graphs.append(replace(graph, edges=replace(graph.edges, lag=np.round(works + waiting.after).astype(np.int64))))
         held = (lag, works + waiting.before, works + waiting.after, works + waiting.most)
         sums = np.stack([np.bincount(dst, each, len(time.gaps)) for each in held])
@@ -164,6 +170,7 @@ def _compute_grown(
     times: list[Times],
     waits: list[NDArray[np.float64]],
     copies: list[NDArray[np.float64]],
+    often: list[NDArray[np.float64]],
 ) -> tuple[float, float]:
     """Return by how much longer all ranks compute in their passes: what there is now, and with what is copied.
 
@@ -173,10 +180,11 @@ def _compute_grown(
         times: what is known of its ranks.
         waits: what of each edge's lag is no compute, ns, one array a rank.
         copies: how many times as many of every operator there will be, one array a rank.
+        often: as `operator_times.turns` returns it, one array a rank: turns of loops are in no pass.
     """
     totals = np.zeros(3)
-    for rank, (graph, time, waited, copied) in enumerate(zip(job.graphs, times, waits, copies, strict=True)):
-        passes = np.isin(anchor.about.ranks[rank].structure.phase, (FORWARD, BACKWARD, RECOMPUTE))
+    for rank, (graph, time, waited, copied, of) in enumerate(zip(job.graphs, times, waits, copies, often, strict=True)):
+        passes = np.isin(anchor.about.ranks[rank].structure.phase, (FORWARD, BACKWARD, RECOMPUTE)) & (of == 1)
         lag, dst = np.where(works_between(graph), graph.edges.lag - waited, 0.0), graph.edges.dst
         works, count = host_times.works(graph), len(graph.rows)
         before = np.where(works, graph.own, 0) + np.bincount(dst, lag, count)
@@ -191,17 +199,32 @@ def _transfers(
     host: HostWork,
     rank: int,
     waits: NDArray[np.float64],
+    often: NDArray[np.float64],
 ) -> _Transfers:
+    """Return the host's collectives of a rank.
+
+    Args:
+        anchor: the job.
+        change: the change.
+        host: the rank's host work.
+        rank: place of the rank in the job.
+        waits: of each collective, ns [k].
+        often: as `operator_times.turns` returns it [n].
+    """
     rows = host.graph.rows
     row = host_collectives(rows)
+    call = _calls(host, row)
     behind = _waits_behind(host, row)
     within = behind >= 0
-    layer = np.where(within, _layers(anchor, host, rank, row), NONE).astype(np.int32)
+    # A layer's sends are those of its stage.
+    inside = within & (call >= 0) & ~rows.of_collective(POINT_TO_POINT)[row]
+    layer = np.where(inside, anchor.about.ranks[rank].structure.layer[call], NONE).astype(np.int32)
     copied = _layers_copied(anchor, change, rank)[np.where(within & (layer < 0), behind, NONE)]
     moves = rows.dur[row] - waits
-    carried = _bytes_grown(anchor, change, rank, row, layer)
+    turns_of = np.where(call >= 0, often[call], 1.0)
+    carried = _bytes_grown(anchor, change, rank, row, layer, turns_of)
     order = np.argsort(rows.ts[row], kind="stable")
-    return _Transfers(row, waits, moves, carried, layer < 0, within, copied).only(order)
+    return _Transfers(row, waits, moves, carried, turns_of, layer < 0, within, copied).only(order)
 
 
 def _layers_copied(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[np.int64]:
@@ -216,19 +239,18 @@ def _layers_copied(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDA
     return np.append(np.where(layer >= 0, copied, 1), 1)
 
 
-def _layers(anchor: RecordedJob, host: HostWork, rank: int, row: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the layer of what calls each of the host's collectives, NONE where it comes once in all layers [k].
+def _calls(host: HostWork, row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the operator that calls each of the host's collectives; NONE where there are not as many [k].
 
-    Calls and collectives have the same order. Sends are those of a stage.
+    Calls and collectives have the same order.
     """
     rows = host.graph.rows
     collective = (rows.kind == CPU_OP) & (rows.collective >= 0)
     calls = np.flatnonzero(collective & ~(collective[rows.parent] & (rows.parent >= 0)))
-    layer = np.full(len(row), NONE, np.int32)
+    call = np.full(len(row), NONE, np.int64)
     if len(calls) == len(row):
-        calls, in_turn = calls[np.argsort(rows.ts[calls])], np.argsort(rows.ts[row], kind="stable")
-        layer[in_turn] = anchor.about.ranks[rank].structure.layer[calls]
-    return np.where(rows.of_collective(POINT_TO_POINT)[row], NONE, layer).astype(np.int32)
+        call[np.argsort(rows.ts[row], kind="stable")] = calls[np.argsort(rows.ts[calls])]
+    return call
 
 
 def _waits_behind(host: HostWork, row: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -255,9 +277,16 @@ def _keys(host: HostWork) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _bytes_grown(
-    anchor: RecordedJob, change: PlannedChange, rank: int, row: NDArray[np.int64], layer: NDArray[np.int32]
+    anchor: RecordedJob,
+    change: PlannedChange,
+    rank: int,
+    row: NDArray[np.int64],
+    layer: NDArray[np.int32],
+    often: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return by how much the bytes of each of the host's collectives grow: activations have axes, parameters one [k].
+
+    What comes more often itself, as it is of one parameter, is as large as this.
 
     Args:
         anchor: the job.
@@ -265,6 +294,7 @@ def _bytes_grown(
         rank: place of the rank in the job.
         row: its collectives [k].
         layer: of what calls each, NONE where it comes once in all layers [k].
+        often: by how much more often each comes [k].
     """
     about = anchor.about.ranks[rank]
     codes, which = np.unique(about.trace.dims.code[row], return_inverse=True)
@@ -283,7 +313,7 @@ def _bytes_grown(
         ranks[rank] = replace(about, structure=replace(about.structure, layer=of_layer))
         known = replace(anchor, about=replace(anchor.about, ranks=ranks))
         parameters = gradients(known, change, rank, row.astype(np.int32), np.full(len(row), DP, np.int8))
-    return np.where(flat[which.reshape(-1)], parameters, ratio[which.reshape(-1)])
+    return np.where(flat[which.reshape(-1)] & (often == 1), parameters, ratio[which.reshape(-1)])
 
 
 def _waiting(host: HostWork, transfers: _Transfers, grown: tuple[float, float]) -> _Waiting:

@@ -16,7 +16,14 @@ from lumos_df.schema.plan_words import DP, SHARD_GRADIENTS
 from lumos_df.structure import axes, sharding
 from lumos_df.structure.axes import Axes
 from lumos_df.structure.describe import DescribedRank
-from lumos_df.whatif.durations import added_gradients, host_times, kernel_times, optimizer_shares, token_shares
+from lumos_df.whatif.durations import (
+    added_gradients,
+    host_times,
+    kernel_times,
+    optimizer_shares,
+    parameter_loops,
+    token_shares,
+)
 from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.interpolation import interpolated
 from lumos_df.whatif.durations.kernel_times import (
@@ -247,7 +254,18 @@ def times(
         - _ERROR[MEASURED]
         + np.take(_ERROR_OCTAVE, provenance[kernels.row]) * octaves
     )
-    return changed_times
+    often = turns(anchor, change, rank)
+    provenance[often != 1] = RESCALED
+    return replace(changed_times, own=np.round(changed_times.own * often).astype(np.int64))
+
+
+def turns(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[np.float64]:
+    """Return by how much more often each operator of a rank without a GPU comes in loops over its parameters [n]."""
+    about, graph = anchor.about.ranks[rank], anchor.job.graphs[rank]
+    if not host_times.runs_here(graph):
+        return np.ones(len(graph.rows))
+    more = _ratio(change.new.layers, change.old.layers)
+    return parameter_loops.turns(about.trace, about.structure, host_times.working(graph), more)
 
 
 def work_of(
@@ -266,7 +284,7 @@ def work_of(
     about, graph = anchor.about.ranks[rank], anchor.job.graphs[rank]
     if host_times.runs_here(graph):
         layers = host_times.update_layers(about.trace, graph, about.structure)
-        copies = np.where(layers >= 0, _ratio(change.new.layers, anchor.sizes.layers), 1.0)
+        copies = np.where(layers >= 0, _ratio(change.new.layers, anchor.sizes.layers), turns(anchor, change, rank))
         return host_times.work(about.trace, graph, symbols, known, about.structure, copies)
     return work(about.trace, symbols, known, change.measured_on, runs_on, about.structure)
 
