@@ -104,6 +104,14 @@ def test_kernels_beside_attention_grow_as_the_sequence_does_and_not_as_its_squar
     assert max(grown.values()) < 4.1, grown
 
 
+def test_the_one_micro_batch_that_a_pipeline_is_left_reduces_its_gradients(tmp_path: Path) -> None:
+    base = Megatron(pp=2, dp=2, layers=6, hidden=1024, ffn=4096, heads=8, micro_batches=3)
+    rows = answers(record(base, tmp_path / "base"), "batch=1")
+    ran = answers(record(replace(base, micro_batches=1), tmp_path / "other"))
+    for part in ("step_ns", "gpu_busy_ns"):
+        assert max(row[part] for row in rows) == pytest.approx(max(row[part] for row in ran), rel=0.05), part
+
+
 def test_a_head_that_is_most_of_a_model_keeps_no_layer_from_changing(tmp_path: Path) -> None:
     base = Job(ranks=1, layers=2, steps=1, hidden=256, heads=4, vocabulary=131_072)
     row, ran = (

@@ -76,7 +76,9 @@ def stage(maker: Cut, pipeline: Pipeline, number: int) -> Stage:
             pieces = parts[chunk].passes[kind]
             if not pieces:
                 continue
-            piece = pieces[taken(len(pieces), pipeline.batches)[batch]]
+            recorded = taken(len(pieces), pipeline.batches)[batch]
+            # The one micro-batch that is left is the last, whose gradients are reduced.
+            piece = pieces[-1 if pipeline.batches == 1 and kind != FORWARD else recorded]
             program.append(piece)
             of_task.append(np.full(len(piece), len(done)))
             done.append((kind, chunk, places[chunk], step * pipeline.batches + batch, paired))
