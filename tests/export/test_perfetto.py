@@ -39,7 +39,7 @@ JOIN process p USING (upid)
 """
 
 
-@pytest.fixture(scope="module", params=["gpu_generated", "cpu_ddp", "megatron_tp8_forward"])
+@pytest.fixture(scope="module")
 def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job, replayed with its critical path."""
     source = SAMPLES / request.param
@@ -53,7 +53,17 @@ def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return corpus
 
 
-@pytest.mark.parametrize("what", [ExportKind.PERFETTO, ExportKind.CRITICAL_PATH])
+@pytest.mark.parametrize(
+    ("corpus", "what"),
+    [
+        ("gpu_generated", ExportKind.PERFETTO),
+        ("gpu_generated", ExportKind.CRITICAL_PATH),
+        ("cpu_ddp", ExportKind.CRITICAL_PATH),
+        ("megatron_tp8_forward", ExportKind.PERFETTO),
+        ("megatron_tp8_forward", ExportKind.CRITICAL_PATH),
+    ],
+    indirect=["corpus"],
+)
 def test_perfetto_shows_what_was_written(corpus: Path, what: ExportKind) -> None:
     file = corpus.parent / f"{what}.json"
     export(corpus, what, file)

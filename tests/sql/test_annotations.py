@@ -72,7 +72,7 @@ def twin(marks: list[Mark], kernels: list[Launched]) -> dict[str, tuple[int, ...
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(marks=MARKS, kernels=KERNELS)
 def test_gpu_time_by_annotation(marks: list[Mark], kernels: list[Launched]) -> None:
     fill(marks, kernels)

@@ -88,7 +88,7 @@ def paint(rows: list[Row], *names: str) -> set[int]:
     return {instant for row in rows if row.name in names for instant in row.painted}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(rows=ROWS, marks=MARKS, pauses=st.booleans())
 def test_lengths_of_unions(rows: list[Row], marks: list[int], *, pauses: bool) -> None:
     steps = list(pairwise(marks))[:: 2 if pauses else 1]
@@ -131,7 +131,7 @@ def test_lengths_of_unions(rows: list[Row], marks: list[int], *, pauses: bool) -
     ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(rows=ROWS)
 def test_idle_time_is_the_same_from_every_side(rows: list[Row]) -> None:
     fill(rows, [])
