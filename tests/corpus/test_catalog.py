@@ -34,6 +34,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def shared(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus with its catalogue; read it only."""
+    folder = tmp_path_factory.mktemp("shared") / "corpus"
+    shutil.copytree(files, folder)
+    catalog.write_catalog(folder)
+    return folder
+
+
 @pytest.fixture
 def corpus(files: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "corpus"
@@ -56,12 +65,12 @@ def attach(client: duckdb.DuckDBPyConnection, corpus: Path) -> None:
     client.execute(f"ATTACH '{path}' AS mine (READ_ONLY)")
 
 
-def test_the_catalogue_explains_every_table_view_and_column(corpus: Path) -> None:
+def test_the_catalogue_explains_every_table_view_and_column(shared: Path) -> None:
     documented = {(table.name, column.name): column.doc for table in TABLES for column in table.columns} | {
         (view.name, column.name): column.doc for view in view_files.views() for column in view.columns
     }
     said = {table.name: table.doc for table in TABLES} | {view.name: view.doc for view in view_files.views()}
-    with plain(corpus) as client:
+    with plain(shared) as client:
         columns = client.execute(
             "SELECT (table_name, column_name), comment FROM duckdb_columns() WHERE NOT internal"
         ).fetchall()
@@ -79,10 +88,10 @@ sys.modules |= {"IPython": ipython, "ipywidgets": None}  # None: the import fail
 
 
 @pytest.mark.parametrize("around", ["", NOTEBOOK], ids=["interactive", "notebook without ipywidgets"])
-def test_no_progress_bar_is_drawn_between_rows_nor_asked_for_where_there_is_none(corpus: Path, around: str) -> None:
+def test_no_progress_bar_is_drawn_between_rows_nor_asked_for_where_there_is_none(shared: Path, around: str) -> None:
     code = f"""{around}
 import lumos_df
-with lumos_df.connect({str(corpus)!r}) as connection:
+with lumos_df.connect({str(shared)!r}) as connection:
     print(connection.execute("SELECT current_setting('enable_progress_bar')").fetchall())
 """
     # DuckDB tells a session of a person by a main module without a file.
@@ -90,14 +99,14 @@ with lumos_df.connect({str(corpus)!r}) as connection:
     assert (done.stdout, done.stderr) == ("[(False,)]\n", "")
 
 
-def test_stored_columns_have_the_types_of_the_schema(corpus: Path) -> None:
+def test_stored_columns_have_the_types_of_the_schema(shared: Path) -> None:
     types = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
-    with plain(corpus) as client, catalog.blank() as blank:
+    with plain(shared) as client, catalog.blank() as blank:
         assert set(client.execute(types).fetchall()) == set(blank.execute(types).fetchall())
 
 
-def test_every_view_answers_any_client(corpus: Path) -> None:
-    for opened in (plain(corpus), catalog.connect(corpus)):
+def test_every_view_answers_any_client(shared: Path) -> None:
+    for opened in (plain(shared), catalog.connect(shared)):
         with opened as client:
             assert busy(client) == [(TRACE, 30)]
             for view in view_files.views():
@@ -108,9 +117,9 @@ def test_every_view_answers_any_client(corpus: Path) -> None:
             ).fetchall() == [("h100-sxm", "modelled")]
 
 
-def test_the_last_rows_of_one_trace_are_found(corpus: Path) -> None:
+def test_the_last_rows_of_one_trace_are_found(shared: Path) -> None:
     query = f"SELECT op_id FROM operators WHERE trace_id = '{TRACE}' ORDER BY ts DESC LIMIT 2"
-    with catalog.connect(corpus) as connection:
+    with catalog.connect(shared) as connection:
         assert connection.execute(query).fetchall() == [(2,), (1,)]
 
 
@@ -121,9 +130,9 @@ def test_it_opens_by_a_relative_path_from_any_folder(corpus: Path, monkeypatch: 
             assert busy(client) == [(TRACE, 30)]
 
 
-def test_it_attaches_to_another_database(corpus: Path) -> None:
+def test_it_attaches_to_another_database(shared: Path) -> None:
     with duckdb.connect() as client:
-        attach(client, corpus)
+        attach(client, shared)
         assert busy(client, "mine.") == [(TRACE, 30)]
 
 
@@ -228,11 +237,11 @@ def test_a_catalogue_can_be_replaced_while_others_read_it(corpus: Path) -> None:
     assert process.returncode == 0
 
 
-def test_a_catalogue_that_fits_is_left_alone(corpus: Path) -> None:
-    before = (corpus / layout.CATALOG).stat()
-    catalog.write_catalog(corpus)
-    catalog.connect(corpus).close()
-    after = (corpus / layout.CATALOG).stat()
+def test_a_catalogue_that_fits_is_left_alone(shared: Path) -> None:
+    before = (shared / layout.CATALOG).stat()
+    catalog.write_catalog(shared)
+    catalog.connect(shared).close()
+    after = (shared / layout.CATALOG).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
@@ -300,8 +309,8 @@ def test_no_view_of_a_foreign_catalogue_is_asked_who_made_it(corpus: Path) -> No
     assert (done.stdout, done.stderr) == ("[(30,)]\n", "")
 
 
-def test_no_query_fetches_code(corpus: Path) -> None:
-    with catalog.connect(corpus) as connection:
+def test_no_query_fetches_code(shared: Path) -> None:
+    with catalog.connect(shared) as connection:
         for setting in ("autoinstall_known_extensions", "autoload_known_extensions"):
             assert connection.execute(f"SELECT current_setting('{setting}')").fetchall() == [(False,)]
 
@@ -409,16 +418,16 @@ def test_a_broken_table_is_named(corpus: Path) -> None:
         ("SELEC 1", 'query: Parser Error: syntax error at or near "SELEC"'),
     ],
 )
-def test_a_refused_query_is_one_line(corpus: Path, sql: str, message: str) -> None:
-    with catalog.connect(corpus) as connection, pytest.raises(QueryError) as caught:
+def test_a_refused_query_is_one_line(shared: Path, sql: str, message: str) -> None:
+    with catalog.connect(shared) as connection, pytest.raises(QueryError) as caught:
         catalog.query(connection, sql)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_view_like_no_other_gets_the_list(corpus: Path) -> None:
+def test_an_unknown_view_like_no_other_gets_the_list(shared: Path) -> None:
     with (
-        catalog.connect(corpus) as connection,
+        catalog.connect(shared) as connection,
         pytest.raises(
             QueryError,
             match=r"; there are advice, advice_evidence, advice_rows, advised_jobs, annotation_summary, .*waited_for$",
@@ -427,8 +436,8 @@ def test_an_unknown_view_like_no_other_gets_the_list(corpus: Path) -> None:
         catalog.query(connection, "SELECT * FROM xyzzy")
 
 
-def test_a_long_query_gets_its_line_number(corpus: Path) -> None:
-    with catalog.connect(corpus) as connection, pytest.raises(QueryError, match=r"\(line 3\)$"):
+def test_a_long_query_gets_its_line_number(shared: Path) -> None:
+    with catalog.connect(shared) as connection, pytest.raises(QueryError, match=r"\(line 3\)$"):
         catalog.query(connection, "SELECT *\nFROM gpu_time\nWHERE nowhere = 1")
 
 
@@ -445,9 +454,9 @@ def test_rows_that_are_not_those_of_the_file_s_columns_are_told_with_what_to_do(
     assert str(raised.value).endswith(remedy)
 
 
-def test_an_error_while_rows_stream_is_one_line_too(corpus: Path) -> None:
+def test_an_error_while_rows_stream_is_one_line_too(shared: Path) -> None:
     sql = "SELECT CASE i WHEN 3000000 THEN ('x' || i)::INTEGER ELSE i END FROM range(4000000) AS many(i)"
-    with catalog.connect(corpus) as connection:
+    with catalog.connect(shared) as connection:
         rows = catalog.query(connection, sql)
         with pytest.raises(QueryError, match=r"^query: Conversion Error: .*x3000000"), catalog.one_line_errors():
             rows.fetchall()
@@ -573,12 +582,12 @@ def test_every_public_view_is_row_by_row_a_report_or_simulated() -> None:
     assert {view.folder for view in view_files.views() if view.internal} == {"base", "sim"}
 
 
-def test_connect_imports_no_compiler_and_no_data_frames(corpus: Path) -> None:
+def test_connect_imports_no_compiler_and_no_data_frames(shared: Path) -> None:
     code = (
         "import sys; from lumos_df import connect; connect(sys.argv[1]).execute('FROM gpu_time').fetchall();"
         "print(sys.modules.keys() & {'numba', 'numpy', 'polars', 'pyarrow', 'pandas'})"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, corpus], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60
+        [sys.executable, "-c", code, shared], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60
     )
     assert done.stdout == "set()\n"
