@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from lumos_df.base import locks
 from lumos_df.base.errors import CorpusError, LumosError
-from lumos_df.base.files import publish_file, publish_over
+from lumos_df.base.files import full, publish_file, publish_over, reason
 from lumos_df.base.kernel_cache import user_places
 from lumos_df.base.location import check_name, file_system, is_url
 from lumos_df.base.units import format_bytes
@@ -216,6 +216,15 @@ class _Copy:
         try:
             _used(self.folder).touch()
             yield
+        except OSError as error:
+            if not full(error):
+                raise
+            # Not the copy itself: a user reads the URL in place of that.
+            place = self.folder.parent
+            raise CorpusError(
+                f"{self.url}: its copy in {place} cannot be written ({reason(error)}); make room on that disk, "
+                "or set XDG_CACHE_HOME to a folder on another"
+            ) from None
         finally:
             os.close(lock)
 
@@ -225,7 +234,9 @@ class _Copy:
             yield
         except LumosError:
             raise
-        except Exception as error:  # noqa: BLE001  # every fsspec back end has exceptions of its own
+        except Exception as error:
+            if what == "read" and full(error):  # of this machine
+                raise
             raise CorpusError(
                 f"{self.url}: cannot be {what} ({' '.join(str(error).split())}); check the URL and your credentials"
             ) from None

@@ -1,6 +1,7 @@
 """A corpus on an object store: two machines that share it, a writer that dies, a cache that is full."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -188,6 +189,35 @@ def test_a_corpus_below_the_traces_is_no_trace(tmp_path: Path, store: MemoryFile
     store.pipe("/job/rank0.json", small(tmp_path / "rank0.json").read_bytes())
     for expected in ((1, 0, 0), (0, 1, 0)):
         assert counts(ingest("memory://job", "memory://job/corpus", workers=1)) == expected
+
+
+@pytest.mark.parametrize("fills", ["get", "state"])
+def test_a_full_disk_of_copies_is_told_as_that_and_not_as_a_fault_of_the_store(
+    tmp_path: Path,
+    store: MemoryFileSystem,
+    machine: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    lumos: Run,
+    fills: str,
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "second"))
+
+    ingest([small(tmp_path / "job/rank0.json", "a")], URL, workers=1)
+    machine("second")
+    with monkeypatch.context() as patch:
+        if fills == "get":
+            patch.setattr(MemoryFileSystem, "get", full)
+        else:
+            patch.setattr(object_store, "publish_file", full)
+        done = lumos("sql", "FROM operators", "--corpus", URL)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"lumos-df: {URL}: its copy in {tmp_path / 'second/lumos-df/corpora'} cannot be written "
+        "(No space left on device); make room on that disk, or set XDG_CACHE_HOME to a folder on another\n"
+    )
+    assert read(URL) == ["a"]
+    assert len(in_store(store)) == 1
 
 
 @pytest.mark.usefixtures("store")
