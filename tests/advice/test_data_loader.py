@@ -1,23 +1,27 @@
 """A data loader that is not ready; the gain is that of the job in which it is."""
 
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 import pytest
 
-from tests.advice.emulated import BRIEF, advised, true_gain_ns
+from tests.advice.emulated import BRIEF, advised, mean_step_ns, true_gain_ns
 from tests.emulator import Job
 
 HEALTHY = Job(ranks=2, steps=3, batch=8, loader_ns=10_000)
 
 
-@pytest.mark.parametrize("stacks", [False, True])
-def test_a_slow_loader_is_the_first_advice(tmp_path: Path, stacks: bool) -> None:  # noqa: FBT001
-    slow = replace(HEALTHY, loader_ns=5_000_000)
+@pytest.mark.parametrize(("stacks", "batch_ms"), [(False, 5), (True, 5), (False, 30)])
+def test_a_slow_loader_is_the_first_advice(tmp_path: Path, stacks: bool, batch_ms: int) -> None:  # noqa: FBT001
+    slow = replace(HEALTHY, loader_ns=1_000_000 * batch_ms)
     said = advised(tmp_path, slow, replace(BRIEF, stacks=stacks))
     assert said.first.remedy.rule == "data_loader"
-    assert (
-        said.first.remedy.what == "the host waits 5.00 ms a step for the data loader: num_workers above 0, pin_memory"
+    # While the rest of a step runs, so many batches are in the making.
+    workers = ceil(batch_ms * 1e6 / (mean_step_ns(slow) - batch_ms * 1e6))
+    assert said.first.remedy.what == (
+        f"the host waits {batch_ms:.3g}{'.00' if batch_ms < 10 else '.0'} ms a step for the data loader: "
+        f"num_workers={workers} or more, on as many cores, pin_memory"
     )
     assert said.first.remedy.rests_on == "6 calls of the loader"
     assert said.first.gain_ns == pytest.approx(true_gain_ns(slow, HEALTHY), rel=0.1)

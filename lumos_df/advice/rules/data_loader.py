@@ -32,7 +32,10 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
     # One process: the loader has no workers that would load the next batch meanwhile.
     alone = any("SingleProcess" in rows.names[name] for each, rows in ranks for name in np.unique(rows.name[each]))
-    more = "num_workers above 0" if alone else "more workers, a larger prefetch_factor"
+    # One worker takes as long for a batch as the host did, and has the rest of the step for it.
+    rest = max(int(advised.steps_ns.sum()) - taken, 1)
+    enough = f"num_workers={-(-taken // rest):,} or more, on as many cores"
+    more = enough if alone else "more workers, a larger prefetch_factor"
     lasts = format_ns(taken // len(advised.steps_ns))
     outer = [each & ~np.append(within, False)[rows.parent] for (each, rows), within in zip(ranks, inside, strict=True)]
     batches = sum(int(np.count_nonzero(each)) for each in outer)
