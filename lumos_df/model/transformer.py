@@ -190,7 +190,9 @@ class Model:
         """
         name, figures = read_document(name_or_path, "models", ModelError)
         if "model_type" in figures:
-            name = figures.get("_name_or_path") or Path(name_or_path).absolute().parent.name
+            file = Path(name_or_path).absolute()
+            # Downloaded ones have one name, and their folder tells them apart.
+            name = figures.get("_name_or_path") or (file.parent.name if file.name == "config.json" else name)
             figures = from_hugging_face(figures, name)
         return make(cls, {"name": name, **figures}, f"model '{name}'", ModelError)
 

@@ -410,6 +410,11 @@ def test_of_a_model_that_sees_the_text_is_read(tmp_path: Path) -> None:
     assert not Model.read(written(tmp_path, untied)).tied
 
 
+def test_a_config_json_of_another_name_is_called_by_it(tmp_path: Path) -> None:
+    file = written(tmp_path, LLAMA).rename(tmp_path / "ours-7b.json")
+    assert Model.read(file).name == "ours-7b"
+
+
 def test_a_config_json_is_called_as_its_folder_or_as_it_says(tmp_path: Path) -> None:
     folder = tmp_path / "my-llama"
     folder.mkdir()
