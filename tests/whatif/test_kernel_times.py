@@ -10,7 +10,7 @@ from lumos_df.schema.codes import GEMM
 from lumos_df.schema.dtypes import BF16, FP32, PRECISION_TABLE
 from lumos_df.structure.shapes import Operation, Shape
 from lumos_df.whatif.durations.kernel_kind import KernelKind
-from lumos_df.whatif.durations.kernel_times import KernelWork, in_waves
+from lumos_df.whatif.durations.kernel_times import KernelWork, in_waves, of_fewer_blocks
 from lumos_df.whatif.job.recorded_gpu import Machine
 
 US = 1e-6
@@ -53,6 +53,15 @@ def test_a_kernel_of_three_waves_takes_its_waves_or_its_bytes(
     waved = in_waves(kernel(time, moving, moving * more), np.array([3.0]), np.array([more]), 0.9)
     assert waved.rescaled()[0] / US == pytest.approx(takes, rel=1e-6)
     assert (waved.size_after / waved.size)[0] == pytest.approx(more)
+
+
+def test_a_convolution_may_also_take_as_much_longer_as_it_does_more() -> None:
+    waved = in_waves(kernel(25.0, 5.0, 10.0), np.array([0.2]), np.array([2.0]), 0.9)
+    both = [of_fewer_blocks(waved, np.array([2.0]), np.array([convolves])) for convolves in (True, False)]
+    assert [each.rescaled()[0] for each in both] == [waved.rescaled()[0]] * 2
+    # Of 25 us 5 are the floor, so twice as much would take 45.
+    assert waved.rescaled()[0] / US * np.exp(both[0].doubt[0]) == pytest.approx(45)
+    assert both[1].doubt[0] == 0
 
 
 def test_a_kernel_without_a_grid_or_work_is_left_to_its_cost_function() -> None:

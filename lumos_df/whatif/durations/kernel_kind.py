@@ -28,6 +28,7 @@ _BESIDE_ATTENTION: Final = re.compile(
     r"(?i)dot_?do_?o|do_o_dot|ograd_?doto|convert_?(?:dq|dkv|qgrad)|clear_dkvaccum|(?:pre|post)process|combine"
 )
 """Kernels of fused attention that multiply nothing: sums of output times its gradient, conversions, sums of parts."""
+_CONVOLVES: Final = re.compile(r"aten::\w*conv(?:olution|\d?d)?\w*$")
 _NORM_WIDTH: Final = 512
 """Elements of a row that one pass of a normalization's block takes: 128 threads of 4."""
 _SOFTMAX_WIDTH: Final = 1024
@@ -99,6 +100,10 @@ class KernelKind:
         """Return what names it in any trace of the model."""
         name = self.operation.name if self.operation else ""
         return name, self.family, tuple(len(shape) for shape in self.numel), self.backward
+
+    def convolves(self) -> bool:
+        """Return whether its operator is a convolution or the backward of one."""
+        return self.operation is not None and _CONVOLVES.match(self.operation.name) is not None
 
     def seconds(self, machine: Machine) -> float:
         """Return the part of its time that grows with work, s; nan where nothing tells the work."""

@@ -121,6 +121,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     resident = np.clip(_THREADS // np.maximum(trace.threads[row], 1), 1, _BLOCKS)
     blocks = trace.blocks[row] / resident
     kinds: list[tuple[object, ...]] = []
+    convolves = np.zeros(len(first), np.bool_)
     for number, at in enumerate(first.tolist()):
         kernel = KernelKind.of(
             trace,
@@ -139,6 +140,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         peak_after[number] = kernel.flop() * grown / float(new.row["peak_flops"][new.precision])
         more[number] = after[number] / before[number] if before[number] > 0 else 1.0
         kinds.append(kernel.kind())
+        convolves[number] = kernel.convolves()
     kernels = KernelWork(
         row,
         time,
@@ -153,7 +155,10 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         np.zeros(len(row)),
     )
     # Another GPU has other waves: how its bandwidth differs is all that is known.
-    return in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1])) if old is new else kernels
+    if old is not new:
+        return kernels
+    waved = in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1]))
+    return of_fewer_blocks(waved, more[inverse], convolves[inverse] & ~np.isnan(waves[inverse]))
 
 
 def in_waves(kernels: KernelWork, waves: NDArray[np.float64], more: NDArray[np.float64], reached: float) -> KernelWork:
@@ -182,6 +187,22 @@ def in_waves(kernels: KernelWork, waves: NDArray[np.float64], more: NDArray[np.f
         size=np.where(known, waves, kernels.size),
         size_after=np.where(known, waves * more, kernels.size_after),
     )
+
+
+def of_fewer_blocks(kernels: KernelWork, more: NDArray[np.float64], convolves: NDArray[np.bool_]) -> KernelWork:
+    """Return kernels of which convolutions may also take as many times as long as they do more.
+
+    Their tiles fill a multiprocessor's registers and shared memory, so it may hold far fewer of their blocks at once
+    than its threads would let it, and the trace does not tell how many.
+
+    Args:
+        kernels: in waves of blocks.
+        more: by how much the work of each grows [k].
+        convolves: which of them convolve [k].
+    """
+    in_step = kernels.floor + (kernels.time - kernels.floor) * more
+    apart = np.abs(np.log(np.maximum(in_step, 1e-12) / np.maximum(kernels.rescaled(), 1e-12)))
+    return replace(kernels, doubt=np.where(convolves & np.isfinite(apart), apart, kernels.doubt))
 
 
 def wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: NDArray[np.int64]) -> NDArray[np.int8]:
