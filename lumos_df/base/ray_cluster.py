@@ -64,7 +64,7 @@ def map_on_ray(
 
 
 def _join(ray: Any, workers: int, address: str | None) -> None:
-    """Start a cluster, or join that at an address. Raises `LumosError` where none answers."""
+    """Start a cluster, or join that at an address. Raises `LumosError` where none starts or answers."""
     if address and ":" in address:
         _reach(address)
     environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -78,6 +78,10 @@ def _join(ray: Any, workers: int, address: str | None) -> None:
         raise LumosError(f"engine ray: no cluster at '{address}' ({_line(error)}); {_REMEDY}") from None
     except ray.exceptions.RayError as error:
         raise LumosError(f"engine ray: '{address}' refused ({_line(error)}); {_REMEDY}") from None
+    except Exception as error:  # noqa: BLE001 - of a node that does not start in time Ray raises one of no kind
+        where = f"at '{address}'" if address else "starts here"
+        remedy = "wait until this machine is less busy, or give --engine processes"
+        raise LumosError(f"engine ray: no cluster {where} ({_line(error)}); {remedy}") from None
 
 
 def _offer_token() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from lumos_df.base.errors import LumosError
 from lumos_df.base.outcome import WorkerError
-from lumos_df.base.runner import Progress, map_items, parse_shard, progress, shard
+from lumos_df.base.runner import Engine, Progress, map_items, parse_shard, progress, shard
 
 ROOT = Path(__file__).parents[2]
 WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["in this process", "in two"])
@@ -242,3 +243,16 @@ def test_a_shard_is_counted_from_one() -> None:
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(LumosError, match="part i of n counted from 1, such as 2/8"):
         parse_shard(text)
+
+
+def test_a_ray_node_that_does_not_start_in_time_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen ...\nmore")  # noqa: TRY002 - Ray's
+
+    exceptions = SimpleNamespace(RayError=ConnectionError)
+    ray = SimpleNamespace(init=init, exceptions=exceptions, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(
+        LumosError, match=r"^engine ray: no cluster starts here \(The current node timed out.*; wait until"
+    ):
+        list(map_items(square, [1, 2], engine=Engine.RAY))
