@@ -10,6 +10,10 @@ from tools.imports import PACKAGE, violations
 HEAVY = ("duckdb", "fsspec", "numba", "numpy", "polars", "pyarrow", "torch")
 
 
+def test_imports_run_one_way() -> None:
+    assert violations() == []
+
+
 @pytest.mark.parametrize(
     ("file", "code", "complaint"),
     [
