@@ -1,4 +1,4 @@
-"""Steps of a job that ran without a GPU and without marks, told by the calls of its optimizer.
+"""Steps of a job that ran without a GPU and without marks, told by the calls of its optimizers.
 
 `torch.optim` puts a range of its own, `Optimizer.step#NAME.step`, around every call, with or without a schedule of the
 profiler (https://github.com/pytorch/pytorch/blob/main/torch/optim/optimizer.py, `profile_hook_step`).
@@ -31,11 +31,11 @@ NOTHING: Final = Windows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(
 
 
 def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
-    """Return the steps that the optimizer of one process ends, none where its calls may end something else.
+    """Return the steps that the optimizers of one process end, none where their calls may end something else.
 
-    A step begins where the one before ends. It ends with the optimizer, with the range around it that holds no other
-    call, or with the clearing of gradients behind it, if a step does not begin with that. All steps add up as many
-    gradients: two optimizers that take turns, as those of a GAN, do not.
+    A step begins where the one before ends. It ends with the optimizer, with the range around it that holds no call of
+    another step, or with the clearing of gradients behind it, if a step does not begin with that. All steps add up as
+    many gradients; where two optimizers take turns, as those of a GAN, a step is a turn of both.
 
     Args:
         recording: a file as read.
@@ -55,20 +55,35 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
         return NOTHING
     here = track == track[np.argmax(updates)]
     called = ts[updates & here]
-    first, last = (np.searchsorted(called, times) for times in (ts, end))
-    around_one = here & (last - first == 1)
-    high = np.zeros(len(called), np.int64)
-    np.maximum.at(high, first[around_one], end[around_one])
-    if not clears[np.argmax(updates | clears)]:
-        behind = here & clears & (first > 0) & (first == last)
-        np.maximum.at(high, first[behind] - 1, end[behind])
-    low = np.append(np.minimum(ts[0], ts[np.argmax(around_one)]), high[:-1])
-    # A range around several steps, such as an epoch's, holds whole ones.
-    several = here & (last - first > 1)
-    np.maximum.at(low, first[several], ts[several])
-    followed = several & (last < len(called))
-    np.maximum.at(low, last[followed], end[followed])
-    added = np.searchsorted(gradient, high) - np.searchsorted(gradient, low)
-    if not added[0] or (added != added[0]).any():
+    turn = _turn(np.diff(np.searchsorted(gradient, end[updates & here]), prepend=0))
+    if not turn:
         return NOTHING
-    return Windows(low, high - low, np.full(len(low), track[np.argmax(updates)], np.int32))
+    first, last = (np.searchsorted(called, times) for times in (ts, end))
+    holds, begins, ends = here & (first < last), first % turn == 0, last % turn == 0
+    step, last_step = first // turn, (last - 1) // turn
+    steps = last_step.max() + 1
+    high = np.zeros(steps, np.int64)
+    around_one = holds & ends & (step == last_step)
+    np.maximum.at(high, step[around_one], end[around_one])
+    if not clears[np.argmax(updates | clears)]:
+        behind = here & clears & (first == last) & ends & (first > 0)
+        np.maximum.at(high, last_step[behind], end[behind])
+    low = np.append(ts[0], high[:-1])
+    # A range around several steps, such as an epoch's, holds whole ones.
+    several = holds & (step < last_step)
+    np.maximum.at(low, step[several & begins], ts[several & begins])
+    followed = several & ends & (last < len(called))
+    np.maximum.at(low, last_step[followed] + 1, end[followed])
+    # The last turn may have been cut.
+    whole = slice(len(called) // turn)
+    return Windows(low[whole], (high - low)[whole], np.full(len(called) // turn, track[np.argmax(updates)], np.int32))
+
+
+def _turn(added: NDArray[np.int64]) -> int:
+    """Return after how many calls of optimizers the same gradients come again, 0 where they do not come twice.
+
+    Args:
+        added: gradients added up before each call [calls].
+    """
+    most = max(len(added) // 2, 1) if added.any() else 0
+    return next((turn for turn in range(1, most + 1) if np.array_equal(added[turn:], added[:-turn])), 0)

@@ -54,10 +54,30 @@ def test_one_call_of_the_optimizer_makes_one_step(tmp_path: Path) -> None:
     assert steps(tmp_path, [*work(0), *update(0)]) == [(0, 10, 85)]
 
 
+def test_where_two_optimizers_take_turns_a_step_is_a_turn_of_both(tmp_path: Path) -> None:
+    turns = [[*work(at, 2), *update(at, "Optimizer.step#Adam.step"), *work(at + 100, 3)] for at in (0, 200, 400)]
+    first, second, third = ([*each, *update(at + 100)] for each, at in zip(turns, (0, 200, 400), strict=True))
+    expected = [(0, 10, 185), (1, 195, 200)]
+    assert steps(tmp_path / "whole", [*first, *second, *third]) == [*expected, (2, 395, 200)]
+    # What an exception cuts off is no step.
+    assert steps(tmp_path / "cut", [*first, *second, *turns[2]]) == expected
+    around = [annotation("train_step", 1, 198), *first, annotation("train_step", 201, 198), *second]
+    assert steps(tmp_path / "around", around) == [(0, 1, 198), (1, 199, 200)]
+    epochs = [annotation("epoch", 5, 400), *first, *second, annotation("epoch", 405, 395), *third]
+    again = [*epochs, *(dict(event, ts=event["ts"] + 600) for event in first)]
+    assert steps(tmp_path / "epochs", again) == [(0, 5, 190), (1, 195, 200), (2, 405, 190), (3, 595, 200)]
+
+
+def test_a_second_optimizer_of_the_same_gradients_ends_the_step(tmp_path: Path) -> None:
+    muon = [annotation("Optimizer.step#Muon.step", at + 81, 4) for at in (0, 100)]
+    events = [*work(0), muon[0], *update(6), *work(100), muon[1], *update(106)]
+    assert steps(tmp_path, events) == [(0, 10, 91), (1, 101, 100)]
+
+
 @pytest.mark.parametrize(
     "events",
     [
-        pytest.param([*work(0, 2), *update(0), *work(100, 3), *update(100)], id="two optimizers take turns"),
+        pytest.param([*work(0, 2), *update(0), *work(100, 3), *update(100)], id="nothing comes twice"),
         pytest.param([*work(0), kernel("gemm", 20, 5), *update(0)], id="a GPU"),
         pytest.param([op("aten::mm", 0, 5), annotation(STEP, 10, 5)], id="no gradients"),
         pytest.param(work(0), id="no optimizer"),
