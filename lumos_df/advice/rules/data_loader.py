@@ -36,12 +36,14 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     rest = max(int(advised.steps_ns.sum()) - taken, 1)
     enough = f"num_workers={-(-taken // rest):,} or more, on as many cores"
     more = enough if alone else "more workers, a larger prefetch_factor"
+    if any(rows.on_gpu.any() for rows in advised.ranks):
+        more += ", pin_memory"
     lasts = format_ns(taken // len(advised.steps_ns))
     outer = [each & ~np.append(within, False)[rows.parent] for (each, rows), within in zip(ranks, inside, strict=True)]
     batches = sum(int(np.count_nonzero(each)) for each in outer)
     yield Remedy(
         rule="data_loader",
-        what=f"the host waits {lasts} a step for the data loader: {more}, pin_memory",
+        what=f"the host waits {lasts} a step for the data loader: {more}",
         known=Known.REPLAYED,
         rests_on=format_count(batches, "call") + " of the loader",
         apply=apply,
