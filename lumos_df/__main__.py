@@ -18,7 +18,7 @@ def run() -> NoReturn:
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lumos_df.base import freed_memory  # noqa: PLC0415 - see above
-    from lumos_df.cli.app import main  # noqa: PLC0415 - see above
+    from lumos_df.cli.main import main  # noqa: PLC0415 - see above
 
     signal.signal(signal.SIGINT, usual)
     if "capture" not in sys.argv:  # whose job has threads, and objects, of its own

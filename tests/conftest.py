@@ -15,7 +15,7 @@ import pytest
 
 from lumos_df.base import freed_memory
 from lumos_df.base.runner import available_cpus
-from lumos_df.cli.app import main
+from lumos_df.cli.main import main
 from lumos_df.corpus import catalog
 from lumos_df.graph.matching import match_collectives
 from lumos_df.trace.ingest import ingest

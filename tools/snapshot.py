@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lumos_df.cli.app import main as lumos_df
+from lumos_df.cli.main import main as lumos_df
 
 ROOT: Final = Path(__file__).parent.parent
 

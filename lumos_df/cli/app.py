@@ -3,22 +3,17 @@
 What a command needs is imported in its body, so that `lumos-df --help` answers at once.
 """
 
-import os
-import signal
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated
 
 import typer
 
 from lumos_df import __version__
 from lumos_df.advice import on_demand
 from lumos_df.base import freed_memory
-from lumos_df.base.errors import ROOM, LumosError, shortage
-from lumos_df.base.files import reason
 from lumos_df.base.location import local_path
-from lumos_df.base.printable import printable
 from lumos_df.base.runner import Engine, progress
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.cli import estimates, measurements, notes, recorded_jobs
@@ -40,7 +35,6 @@ from lumos_df.cli.options import (
     store_corpora,
     switches,
 )
-from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, choose_format, write
 
 app = typer.Typer(
@@ -370,52 +364,3 @@ def _draw_summary(corpus: Path) -> None:
 app.add_typer(recorded_jobs.app)
 app.add_typer(estimates.app)
 app.add_typer(measurements.app)
-
-
-_INTERRUPTED: Final = 128 + signal.SIGINT
-"""What a shell calls the status of a command that an interrupt ended."""
-
-
-def main() -> None:
-    """Run the command line: exit 0 done, 1 the input is bad, 2 usage, 130 stopped by Ctrl-C; a closed pipe is quiet."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that cannot show a name still gets the rest
-    try:
-        try:
-            app(prog_name="lumos-df")
-        except KeyboardInterrupt:  # before typer has made the commands: from then on it exits so by itself
-            sys.exit(_INTERRUPTED)
-        finally:
-            sys.stdout.flush()
-    except LumosError as error:
-        _fail(str(error))
-    except SystemExit as leaving:
-        if leaving.code == _INTERRUPTED:
-            print("lumos-df: stopped by Ctrl-C", file=sys.stderr)
-        raise
-    except BrokenPipeError:
-        # The reader has left; what Python still holds must not go to the closed pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except Exception as error:  # noqa: BLE001 - what is told of none is raised again
-        _fail(_told(error))
-
-
-def _told(error: Exception) -> str:
-    """Return the line that tells of what the system or DuckDB refused; raise any other error again."""
-    if short := shortage(error):
-        return f"{short}; {ROOM}"
-    if isinstance(error, OSError):
-        # Where pyarrow refuses, its sentence alone says what.
-        what = f"{error.filename}: {reason(error)}" if error.filename else error.strerror or error
-        return f"{what}; check the path, its permissions and the disk's space"
-    if "duckdb" not in sys.modules or not isinstance(error, sys.modules["duckdb"].Error):
-        raise error
-    from lumos_df.corpus.catalog import refused  # noqa: PLC0415 - imports DuckDB
-
-    return str(refused(error))
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"lumos-df: {printable(as_named(' '.join(message.split())))}", file=sys.stderr)
-    sys.exit(1)

@@ -8,7 +8,7 @@ import pytest
 
 from lumos_df.base.errors import shortage
 from lumos_df.base.files import unwritable
-from lumos_df.cli import app
+from lumos_df.cli import main
 from lumos_df.corpus.catalog import refused
 from lumos_df.trace.ingest import ingest
 from tests.trace.corpora import small
@@ -42,9 +42,9 @@ def test_a_process_that_reached_its_limits_says_so_in_a_line(
     def command(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr(app, "app", command)
+    monkeypatch.setattr(main, "app", command)
     with pytest.raises(SystemExit) as left:
-        app.main()
+        main.main()
     said = capsys.readouterr().err
     assert left.value.code == 1
     assert said.startswith("lumos-df: ")

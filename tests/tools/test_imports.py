@@ -58,7 +58,7 @@ def test_modules_that_import_one_another_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "start", ["import lumos_df", "import sys; sys.argv[1:] = ['--help']; from lumos_df.cli.app import main; main()"]
+    "start", ["import lumos_df", "import sys; sys.argv[1:] = ['--help']; from lumos_df.cli.main import main; main()"]
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(start: str) -> None:
     assert _imported(start) == []
@@ -66,7 +66,8 @@ def test_nothing_heavy_is_imported_before_it_is_needed(start: str) -> None:
 
 def test_sql_needs_duckdb_alone(sample_corpus: Path) -> None:
     arguments = ["sql", "FROM gpu_time", "--corpus", str(sample_corpus), "--format", "json"]
-    assert _imported(f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.app import main; main()") == ["duckdb"]
+    code = f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.main import main; main()"
+    assert _imported(code) == ["duckdb"]
 
 
 @pytest.mark.parametrize("command", [("describe",), ("estimate", "--set", "dp=8")])
@@ -76,13 +77,13 @@ def test_what_a_recorded_job_is_and_would_be_needs_no_data_frames(
     corpus = shutil.copytree(sample_corpus, tmp_path / "corpus")
     arguments = [*command, "--job", "gpu_generated", "--corpus", str(corpus)]
     assert "polars" not in _imported(
-        f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.app import main; main()"
+        f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.main import main; main()"
     )
 
 
 def test_an_estimate_of_a_plan_needs_compiled_kernels_alone() -> None:
     arguments = ["estimate", "--model", "llama-3-8b", "--hardware", "h100-sxm", "--plan", "tp=8,batch=8"]
-    code = f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.app import main; main()"
+    code = f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.main import main; main()"
     assert "numpy" in _imported(code)  # compiled, where this state of the sources has not been
     assert _imported(code) == ["numpy"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lumos_df.base.errors import LumosError
-from lumos_df.cli.app import main
+from lumos_df.cli.main import main
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests.torture import mutations, pickles, profiles
