@@ -12,6 +12,7 @@ _NO_ROOM: Final = (
     "failed to map segment from shared object",
     "cannot allocate memory",
     "Out of Memory Error",
+    "Too many open files",
 )
 """What libraries say then, in exceptions of many kinds: Python, pyarrow, the system's loader, DuckDB."""
 ROOM: Final = "free memory, or raise this process's limits (ulimit -a)"
@@ -76,6 +77,6 @@ def shortage(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in _ENDS:
         return (error.strerror or what).lower()
     if any(said.lower() in what.lower() for said in _NO_ROOM):
-        return f"out of memory or threads ({what})"
+        return f"out of memory, threads or files ({what})"
     before = error.__cause__ or error.__context__  # llvmlite says of it only that it cannot load a file
     return None if before is None else shortage(before)

@@ -87,7 +87,7 @@ def write_catalog(corpus: Path) -> None:
         _write(corpus, script)
     except (OSError, duckdb.Error) as error:
         raise CorpusError(
-            f"{corpus / CATALOG}: cannot be written ({_one_line(error)}); check space, permissions"
+            f"{corpus / CATALOG}: cannot be written{_because(error, 'check space, permissions')}"
         ) from error
 
 
@@ -130,6 +130,12 @@ def refused(error: Exception) -> QueryError:
         return QueryError(f"query: no table or view '{missing[1]}'{hint}")
     remedy = f"; {_ANEW}" if _CHANGED.search(str(error)) else ""
     return QueryError(f"query: {_one_line(error)}{remedy}")
+
+
+def _because(error: Exception, remedy: str) -> str:
+    """Return the end of a line: why something failed, and what to do; one short of memory has a remedy of its own."""
+    short = shortage(error)
+    return f": {short}; {ROOM}" if short else f" ({_one_line(error)}); {remedy}"
 
 
 def _one_line(error: Exception) -> str:
@@ -225,7 +231,7 @@ def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None
             remedy = "if another state of lumos-df made the corpus, ingest the traces again into a new folder"
             if os.strerror(errno.EACCES) in str(error):
                 remedy = "check its permissions"
-            raise CorpusError(f"catalogue: cannot {what.lower()} ({_one_line(error)}); {remedy}") from error
+            raise CorpusError(f"catalogue: cannot {what.lower()}{_because(error, remedy)}") from error
 
 
 def _define(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from lumos_df.base.errors import shortage
+from lumos_df.base.errors import CorpusError, shortage
 from lumos_df.base.files import unwritable
 from lumos_df.cli import main
+from lumos_df.corpus import catalog, layout
 from lumos_df.corpus.catalog import refused
 from lumos_df.trace.ingest import ingest
 from tests.trace.corpora import small
@@ -32,6 +33,7 @@ def llvmlite() -> OSError:
         OSError(errno.EAGAIN, "Resource temporarily unavailable"),
         OSError(errno.EMFILE, "Too many open files"),
         duckdb.OutOfMemoryException("Out of Memory Error: Allocation failure\nPossible solutions:\n* Reduce threads"),
+        duckdb.IOException('IO Error: Cannot open file "traces.parquet": Too many open files'),
         llvmlite(),
     ],
     ids=lambda error: type(error).__name__,
@@ -62,7 +64,25 @@ def test_what_has_another_cause_is_not_called_a_lack_of_memory(error: Exception)
 
 def test_a_query_that_needs_more_memory_is_told_so() -> None:
     said = str(refused(duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate\nPossible solutions:")))
-    assert said == f"query: out of memory or threads (Out of Memory Error: failed to allocate); {_ROOM}"
+    assert said == f"query: out of memory, threads or files (Out of Memory Error: failed to allocate); {_ROOM}"
+
+
+def test_a_catalogue_for_which_there_is_no_memory_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest([small(tmp_path / "rank0.json")], tmp_path / "corpus", workers=1)
+    (tmp_path / "corpus" / layout.CATALOG).unlink()
+
+    def short(*_: object) -> None:
+        raise duckdb.OutOfMemoryException(
+            "Out of Memory Error: failed to allocate\nPossible solutions:\n* Fewer threads"
+        )
+
+    monkeypatch.setattr(catalog, "_write", short)
+    with pytest.raises(CorpusError) as told:
+        catalog.write_catalog(tmp_path / "corpus")
+    said = (
+        "catalog.duckdb: cannot be written: out of memory, threads or files (Out of Memory Error: failed to allocate)"
+    )
+    assert str(told.value).endswith(f"{said}; {_ROOM}")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), OSError(errno.EAGAIN, "Try again")])
