@@ -1,5 +1,6 @@
 """Changes to a job that ran without a GPU, whose every time follows from shapes: so the truth is known."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,16 @@ def test_nobody_is_asked_for_the_gpu_of_a_job_that_ran_on_none(corpus: Path) -> 
     said = answers(corpus, "layers=3")[0]["warnings"]
     assert "MFU, energy and what fits are unknown, as no GPU ran" in said
     assert not any("--known hardware" in text for text in said)
+
+
+def test_a_job_whose_steps_nobody_marked_says_that_it_counts_as_one(corpus: Path, tmp_path: Path) -> None:
+    folder = write(JOB, tmp_path / "job")
+    for file in folder.iterdir():
+        marked = gzip.decompress(file.read_bytes())
+        file.write_bytes(gzip.compress(marked.replace(b"ProfilerStep#", b"part ")))
+    said = "no step is marked: all that was recorded counts as one; ingest --step-from NAME tells its steps"
+    assert said in answers(ingested(tmp_path / "corpus", folder), "layers=3")[0]["warnings"]
+    assert said not in answers(corpus, "layers=3")[0]["warnings"]
 
 
 def test_operators_of_a_job_without_a_gpu_are_nodes_of_its_graph(corpus: Path) -> None:

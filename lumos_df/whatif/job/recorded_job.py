@@ -24,6 +24,7 @@ from lumos_df.whatif.job.settings import Sizes, told_precision
 
 _TENSOR_FLOAT: Final = re.compile(r"tf32|_s1688gemm_\d")
 _ON_HOST: Final = "the job ran on no GPU: its operators on the host stand for kernels"
+_UNMARKED: Final = "no step is marked: all that was recorded counts as one; ingest --step-from NAME tells its steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int], ran_on: H
         about.facts["ep"].number,
         max((peak for trace_id in trace_ids if (peak := _peak(corpus, trace_id)) is not None), default=None),
         (
+            *(() if any((graph.rows.step >= 0).any() for graph in job.graphs) else (_UNMARKED,)),
             *((_ON_HOST,) if on_host else (gpu.warning,) if gpu.warning else ()),
             *profiler_overhead.told(corpus, trace_ids),
         ),
