@@ -17,6 +17,7 @@ from lumos_df.graph.rows import Rows
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import (
     ATTENTION,
+    BACKWARD,
     COMMUNICATION,
     COMMUNICATION_PHASE,
     CONVOLUTION,
@@ -27,6 +28,7 @@ from lumos_df.schema.codes import (
     NORMALIZATION,
     OPTIMIZER,
     OTHER_PHASE,
+    RECOMPUTE,
     RUNTIME,
     SOFTMAX,
 )
@@ -42,8 +44,10 @@ _HOST_WORK: Final = re.compile(
 """Operators of the host that multiply matrices, attend or convolve, forward and backward."""
 _LAYOUT: Final = "aten::contiguous"
 """What copies a tensor only where it lies otherwise in memory: that layers are alike does not depend on it."""
-_OF_LAYERS: Final = re.compile(r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)$")
-"""What calls all layers of a recurrent net."""
+_OF_LAYERS: Final = re.compile(
+    r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)$|(?:autograd::engine::evaluate_function: )?CheckpointFunction(?:Backward)?$"
+)
+"""What calls all layers of a recurrent net, and what checkpoints are: they call what they hold, a layer or several."""
 _GRADIENT: Final = "AccumulateGrad"
 """Ends the name of what adds up the gradient of one parameter."""
 _HOST_ATTENTION: Final = re.compile(r"attention|flash_attn")
@@ -127,13 +131,15 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
 def _host_operators(trace: Trace) -> ComputeKernels:
     """Return the operators that no operator calls, by start; the symbol of each is of all that it calls, in order.
 
-    Of what calls the layers of a recurrent net they are those that it calls.
+    Of what calls the layers of a recurrent net, or those of a checkpoint, they are those that it calls. What the
+    backward pass computes again is called by none of its nodes.
     """
     rows = trace.rows
     opened = np.array([*map(bool, map(_OF_LAYERS.match, rows.names)), False])[rows.name]
     computes = (rows.kind == CPU_OP) & (trace.phase != COMMUNICATION_PHASE) & ~opened
     computes &= ~_inside_layouts(rows)
-    called = computes & (rows.parent >= 0) & (rows.kind[rows.parent] == CPU_OP) & ~opened[rows.parent]
+    again = (trace.phase == RECOMPUTE) & (trace.phase[rows.parent] == BACKWARD)
+    called = computes & (rows.parent >= 0) & (rows.kind[rows.parent] == CPU_OP) & ~opened[rows.parent] & ~again
     outermost = np.where(computes & ~called, np.arange(len(rows)), NONE).astype(np.int32)
     caller = inherit(outermost, rows.parent, rows.thread)
     row = np.flatnonzero(computes & (caller >= 0))

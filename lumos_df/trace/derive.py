@@ -29,6 +29,8 @@ from lumos_df.trace.recording import Attribute
 
 _LAYER: Final = re.compile(r"(?i)\b(?>\w*?(?:layer(?!_?norm)|block))\w*_(\d+)$")
 _BACKWARD_ROOT: Final = "autograd::engine::evaluate_function"
+_OWN_NODE: Final = re.compile(r"\w+Backward\d+$")
+"""Nodes whose code PyTorch generates. Those of custom functions have no number behind their name."""
 _RECOMPUTE: Final = re.compile(r"\A(?>.*?torch/utils/checkpoint\.py).*(?:recompute_fn|unpack_hook)")
 
 
@@ -261,7 +263,12 @@ def _phases(
     role[communicates] = inheritance.COMMUNICATION_ROLE
     grows_graph = np.zeros(len(ops), np.bool_)
     grows_graph[grows_rows] = True
-    phase: NDArray[np.int8] = inheritance.phases(ops.kind == CPU_OP, on_gpu, role, grows_graph, made_node, parent)
+    is_node = np.zeros(len(ops), np.bool_)
+    is_node[backward_rows] = True
+    own_node = is_node & ops.recording.where(lambda name: _OWN_NODE.match(name) is not None)[ops.name]
+    phase: NDArray[np.int8] = inheritance.phases(
+        ops.kind == CPU_OP, on_gpu, role, grows_graph, made_node, own_node, parent
+    )
     return phase
 
 

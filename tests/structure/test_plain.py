@@ -84,6 +84,8 @@ class Plain:
     """Forward operators that copy what they read, as it lies otherwise in memory."""
     owns: tuple[int, ...] = ()
     """Forward operators whose parameters' gradients are added up behind their backward."""
+    checkpoints: tuple[tuple[int, int], ...] = ()
+    """Forward operators, from and to, of each checkpoint with reentry."""
 
     def events(self) -> list[dict[str, Any]]:
         """Return the events of three steps."""
@@ -98,7 +100,8 @@ class Plain:
             begin = now
             now += 5
             for _ in range(self.micro_batches):
-                starts = []
+                starts: list[int] = []
+                downs: list[int] = []
                 first = sequence
                 for place, (name, dims) in enumerate(self.forward):
                     us = self.lasts.get((name, dims), 8)
@@ -112,22 +115,31 @@ class Plain:
                         add("cpu_op", "aten::contiguous", now + 1, now + 5, **shapes)
                         add("cpu_op", "aten::clone", now + 2, now + 4, **shapes, **copied)
                     now += us + 2
-                for number, (first, last) in self.blocks.items():
-                    add("python_function", f"nn.Module: Block_{number}", starts[first] - 1, starts[last - 1] + 9)
                 for turn, (name, dims) in enumerate(reversed(self.forward) if self.backward else ()):
                     us, place = self.lasts.get((name, dims), 8), len(self.forward) - 1 - turn
                     node = {"Sequence number": sequence - turn, "Fwd thread id": 1}
                     shapes = {"Input Dims": dims, "Input type": ["float"] * len(dims)}
                     add("cpu_op", f"autograd::engine::evaluate_function: {name}", now, now + us, **node)
                     add("cpu_op", name, now + 1, now + us - 1, **shapes)
+                    downs.insert(0, now)
                     now += us + 2
                     for behind, node in self._behind(place, first):
                         add("cpu_op", f"autograd::engine::evaluate_function: {behind}", now, now + 8, **node)
                         now += 10
+                for category, name, low, high in self._around(starts, downs):
+                    add(category, name, low, high)
             if self.marks:
                 add("user_annotation", f"ProfilerStep#{step}", begin, now)
             now += 5
         return rows
+
+    def _around(self, starts: Sequence[int], downs: Sequence[int]) -> Iterator[tuple[str, str, int, int]]:
+        for number, (first, last) in self.blocks.items():
+            yield "python_function", f"nn.Module: Block_{number}", starts[first] - 1, starts[last - 1] + 9
+        for first, last in self.checkpoints:
+            yield "cpu_op", "CheckpointFunction", starts[first] - 1, starts[last - 1] + 9
+            node = "autograd::engine::evaluate_function: CheckpointFunctionBackward"
+            yield "cpu_op", node, downs[last - 1] - 1, downs[first] + 9
 
     def _behind(self, place: int, first: int) -> Iterator[tuple[str, dict[str, int]]]:
         if place in self.owns:
@@ -184,6 +196,13 @@ def test_a_mixer_has_the_layers_that_repeat_and_its_sizes(described: Callable[..
     assert job.facts["layers"].evidence == "repetition"
     assert job.facts["micro_batches"].value == net.get("micro_batches", 1)
     assert job.facts["heads"].value is None
+
+
+def test_checkpoints_hold_the_layers_that_they_compute_again(described: Callable[..., Description]) -> None:
+    layers = tuple((8 * layer, 8 * layer + 8) for layer in range(4))
+    found = described(Plain([*mixing() * 4, *HEAD], checkpoints=layers)).ranks[0].structure
+    assert (found.layers, found.forward.layers, found.backward.layers) == (4, 4, 4)
+    assert (len(found.forward.block), len(found.backward.block)) == (8, 8)
 
 
 def test_every_operator_is_in_its_layer_up_and_down(described: Callable[..., Description]) -> None:

@@ -294,6 +294,34 @@ def test_phases_of_a_training_step(tmp_path: Path) -> None:
     assert calls == {1: "forward", 2: "backward", 3: "recompute", 4: "communication", 5: "optimizer"}
 
 
+@pytest.mark.parametrize(
+    ("node", "grows", "phase"),
+    [
+        ("AddmmBackward0", False, "recompute"),
+        ("LinearWithReductionBackward", False, "backward"),
+        ("AddmmBackward0", True, "backward"),
+    ],
+    ids=["checkpoint without reentry", "custom function", "gradients of gradients"],
+)
+def test_what_grows_the_graph_in_a_node_of_pytorch_is_computed_again(
+    tmp_path: Path, node: str, phase: str, *, grows: bool
+) -> None:
+    """Nodes of what a hook runs, for the node around it, are never evaluated."""
+    found = operators(
+        tmp_path,
+        [
+            op("aten::linear", 1, 2, Sequence_number=5, Fwd_thread_id=0),
+            op(f"autograd::engine::evaluate_function: {node}", 10, 50, 2, Sequence_number=5, Fwd_thread_id=1),
+            op(node, 12, 45, 2, Sequence_number=5, Fwd_thread_id=1),
+            op("aten::linear again", 14, 10, 2, Sequence_number=9, Fwd_thread_id=0),
+            op("aten::addmm again", 15, 5, 2),
+            op("aten::mm", 30, 10, 2, **({"Sequence_number": 10, "Fwd_thread_id": 0} if grows else {})),
+        ],
+    )
+    phases = column(found, "phase")
+    assert (phases["aten::linear again"], phases["aten::addmm again"], phases["aten::mm"]) == (phase, phase, "backward")
+
+
 def test_kernels_that_run_late_say_nothing_about_the_host(tmp_path: Path) -> None:
     """Host and GPU are not in step: what the host does before the optimizer is no forward work."""
     late = kernel("k forward", 230, 20, correlation=1)

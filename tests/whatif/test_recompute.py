@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from lumos_df.whatif.rewrite import recomputed_layers
 from tests.emulator import Job
+from tests.trace.literal import annotation, op, write
 from tests.whatif.conftest import emulate, ingested
 from tests.whatif.test_emulated import answers
 
@@ -135,6 +136,43 @@ def products(folder: Path, passes: int) -> Path:
 def test_without_layers_the_refusal_names_what_is_near(tmp_path: Path, passes: int, says: str) -> None:
     with pytest.raises(QueryError, match=says):
         answers(products(tmp_path / "job", passes), "recompute=full")
+
+
+def checkpointed(folder: Path, *, again: bool) -> Path:
+    """Return a corpus of a host that goes up and down three layers in 3 ms, and perhaps up again before each down."""
+    events, begin = [], 0
+    sizes: dict[str, Any] = {"Input_Dims": [[256, 64], [64, 64]], "Input_type": ["float"] * 2}
+    for step in range(3):
+        at = begin + 10
+        for layer in range(3):
+            node = {"Sequence_number": 10 * step + layer, "Fwd_thread_id": 0}
+            events.append(op("aten::mm", at, 290, **sizes, **node))
+            at += 300
+        for layer in reversed(range(3)):
+            node = {"Sequence_number": 10 * step + layer, "Fwd_thread_id": 1}
+            lasts = 690 + 300 * again
+            events.append(op("autograd::engine::evaluate_function: MmBackward0", at, lasts, **node))
+            events.append(op("MmBackward0", at + 1, lasts - 2, **node))
+            if again:
+                grown = {"Sequence_number": 10 * step + layer + 1000, "Fwd_thread_id": 0}
+                events.append(op("aten::mm", at + 2, 290, **sizes, **grown))
+                at += 300
+            events.append(op("aten::mm", at + 2, 680, **sizes))
+            at += 700
+        events.append(annotation(f"ProfilerStep#{step}", begin, at - begin))
+        begin = at
+    return ingested(folder / "corpus", write(folder / "rank0.json", events))
+
+
+def test_without_a_gpu_what_is_computed_again_takes_no_time_when_it_is_kept(tmp_path: Path) -> None:
+    kept, again = checkpointed(tmp_path / "kept", again=False), checkpointed(tmp_path / "again", again=True)
+    ran, told = answers(kept)[1], answers(again, "recompute=none")[1]
+    assert told["original_step_ns"] == pytest.approx(ran["original_step_ns"] + 3 * 300_000, rel=0.01)
+    assert told["step_ns"] == pytest.approx(ran["step_ns"], rel=0.02)
+    with pytest.raises(QueryError, match="computes nothing again, so recompute=none changes nothing"):
+        answers(kept, "recompute=none")
+    with pytest.raises(QueryError, match=r"its attention is not known apart; nearest is recompute=none"):
+        answers(again, "recompute=selective")
 
 
 def test_what_runs_again_does_not_run_a_third_time(again: Path) -> None:

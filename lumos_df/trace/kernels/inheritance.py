@@ -41,7 +41,7 @@ def steps(ts, dur, parent, is_gpu, step_of_row):
 
 
 @kernel
-def phases(is_cpu_op, on_gpu, role, grows_graph, made_node, parent):
+def phases(is_cpu_op, on_gpu, role, grows_graph, made_node, own_node, parent):
     """Return each row's phase, as a place in `schema.PHASES`.
 
     Args:
@@ -49,14 +49,22 @@ def phases(is_cpu_op, on_gpu, role, grows_graph, made_node, parent):
         role: int8 [n], what the row's own name says.
         grows_graph: bool [n], operators that autograd could record for a later backward.
         made_node: bool [n], those whose backward is in the trace.
+        own_node: bool [n], nodes of the backward pass that are PyTorch's own and no custom function's.
         parent: int32 [n].
 
     An operator that grows the graph is forward work; inside backward work, where custom functions only look as if they
-    did, one whose own backward follows is a recomputation. An operator that
+    did, one whose own backward follows is a recomputation. So is one in a node of PyTorch's own that ends with what
+    does not grow the graph: a hook runs it, to have what the node needs (checkpoints without reentry), and the nodes
+    that it makes never run. An operator that
     nothing marks belongs to what comes next: forward before a forward or backward operator, other before the optimizer
     or the step's end, unless the trace has no backward at all (inference is all forward).
     """
     n = len(role)
+    ends_grown = np.zeros(n, np.bool_)  # a node whose own work grows the graph, as for gradients of gradients
+    for row in range(n):
+        p = parent[row]
+        if 0 <= p < row and own_node[p] and is_cpu_op[row]:
+            ends_grown[p] = grows_graph[row]
     phase = np.full(n, NONE, np.int8)
     trains = False
     for row in range(n):
@@ -72,7 +80,9 @@ def phases(is_cpu_op, on_gpu, role, grows_graph, made_node, parent):
             phase[row] = OTHER_PHASE
         elif role[row] == BACKWARD_ROLE:
             phase[row] = BACKWARD
-        elif outer == BACKWARD and (made_node[row] or role[row] == RECOMPUTE_ROLE):
+        elif outer == BACKWARD and (
+            made_node[row] or role[row] == RECOMPUTE_ROLE or (grows_graph[row] and own_node[p] and not ends_grown[p])
+        ):
             phase[row] = RECOMPUTE
         elif outer != NONE:
             phase[row] = outer

@@ -36,12 +36,12 @@ NOTHING, ATTENTIONS, LAYERS = (
 
 def recorded(rank: DescribedRank) -> str:
     """Return what a rank computes again, one of `plan_words.RECOMPUTATIONS`."""
-    again = rank.structure.kernels.row
-    again = again[rank.structure.phase[again] == RECOMPUTE]
-    if not len(again):
+    kernels = rank.structure.kernels
+    again = rank.structure.phase[kernels.row] == RECOMPUTE
+    if not again.any():
         return NOTHING
-    plain = (rank.trace.rows.family[again] == GEMM) & ~_attends(rank)[again]
-    return LAYERS if plain.any() else ATTENTIONS
+    plain = (kernels.weight > 0) & ~kernels.attends & ~_attends(rank)[kernels.row]
+    return LAYERS if plain[again].any() else ATTENTIONS
 
 
 def without_recomputation(job: Job, ranks: list[DescribedRank], wanted: str) -> Job:
@@ -54,16 +54,23 @@ def without_recomputation(job: Job, ranks: list[DescribedRank], wanted: str) -> 
             work stay.
 
     Raises:
-        QueryError: nothing is computed again.
+        QueryError: nothing is computed again, or attention is to be and is not known.
     """
     graphs = []
     for graph, rank in zip(job.graphs, ranks, strict=True):
         rows, again = graph.rows, rank.structure.phase == RECOMPUTE
-        if not (again & rows.on_gpu).any():
+        works = rows.on_gpu.copy()
+        works[graph.atoms.row[graph.atoms.dur > 0]] = True
+        if not (again & works).any():
             raise QueryError(f"{rows.job}: rank {rows.rank} computes nothing again, so recompute=none changes nothing")
         if wanted == ATTENTIONS:
+            if not rows.on_gpu.any():
+                raise QueryError(
+                    f"{rows.job}: rank {rows.rank} has no GPU, so its attention is not known apart; nearest is "
+                    "recompute=none"
+                )
             again &= ~_core(graph, rank, RECOMPUTE)
-        gone = again & (rows.on_gpu | (rows.kind == RUNTIME))
+        gone = again & (works | (rows.kind == RUNTIME))
         # The host's work is what lies between two moments of a thread.
         silent = (graph.edges.kind == THREAD) & again[graph.edges.src] & again[graph.edges.dst]
         edges = replace(graph.edges, lag=np.where(silent, 0, graph.edges.lag))
