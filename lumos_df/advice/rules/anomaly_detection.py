@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import NODE
 from lumos_df.base.units import format_count
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import CPU_OP
 
-_NODE: Final = "autograd::engine::evaluate_function"
 _LOOKS: Final = "aten::isnan"
 _THEN: Final = ("aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item")
 """What follows it in each node of the backward pass, by torch's version."""
@@ -49,7 +49,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def _checks(rows: Rows) -> NDArray[np.int64]:
     """Return the operators of a rank that look for NaN [k]; none where less than half of the nodes do."""
-    node = rows.named(lambda text: text.startswith(_NODE) and "AccumulateGrad" not in text)
+    node = rows.named(lambda text: text.startswith(NODE) and "AccumulateGrad" not in text)
     inside = (rows.kind == CPU_OP) & np.append(node, False)[rows.parent]
     looks = inside & rows.named(lambda text: text == _LOOKS)
     checked = np.zeros(len(rows) + 1, np.bool_)

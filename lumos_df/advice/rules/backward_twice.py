@@ -1,7 +1,6 @@
 """Graphs of autograd that are gone back through again for another loss: what if the losses had been added up."""
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +8,11 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import runs_of, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import NODE
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import CPU_OP
-
-_NODE: Final = "autograd::engine::evaluate_function"
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -41,7 +39,7 @@ def _again(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     A node of an operator stands for it once in each pass. What gives a parameter its gradient has none, and goes with
     what was evaluated before it.
     """
-    node = np.flatnonzero(rows.named(lambda text: text.startswith(_NODE)) & (rows.kind == CPU_OP) & (rows.step >= 0))
+    node = np.flatnonzero(rows.named(lambda text: text.startswith(NODE)) & (rows.kind == CPU_OP) & (rows.step >= 0))
     node = node[np.lexsort((rows.ts[node], rows.thread[node]))]
     forward = rows.forward[node].astype(np.int64)
     known = np.flatnonzero(forward >= 0)

@@ -1,5 +1,6 @@
 """Operators that a host calls for one parameter after another: what if one call did it for all."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -10,15 +11,16 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import runs_of, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import GRADIENT, OPTIMIZER_STEP
+from lumos_df.advice.torch_names import GRADIENT, NODE, OPTIMIZER_STEP
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import CPU_OP
 
-_NODE: Final = "autograd::engine::evaluate_function"
 _NAMED: Final = 3
 """Operators that are named: more do not fit on the line."""
+_HAS_FUSED: Final = re.compile(r"Optimizer\.step#(?:AdamW?|SGD|Adagrad)\.step")
+"""The optimizers of torch that take `fused=True` on a host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class _Loops:
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that a host without a GPU call operators once for all parameters, behind the backward pass.
 
-    The optimizer's loop and those of the program are two changes.
+    The optimizer's loop, if torch has that optimizer fused, and those of the program are two changes.
     """
     if any(rows.on_gpu.any() for rows in advised.ranks):
         return
@@ -75,10 +77,11 @@ def _loops(advised: AdvisedJob, place: int, *, of_optimizer: bool) -> _Loops:
     outer = np.flatnonzero(operator & (rows.step >= 0) & ~np.append(operator, False)[rows.parent])
     outer = outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
     step = rows.step[outer]
-    node = rows.named(lambda text: text.startswith(_NODE))[outer]
+    node = rows.named(lambda text: text.startswith(NODE))[outer]
     parameters = _parameters(rows, outer, node)[step]
-    optimizer = rows.nearest(rows.named(lambda text: text.startswith(OPTIMIZER_STEP)), outer.astype(np.int32)) >= 0
-    free = (rows.ts[outer] > _last(rows, outer[node])[step]) & (optimizer == of_optimizer) & (parameters > 1)
+    named = _HAS_FUSED.match if of_optimizer else lambda text: text.startswith(OPTIMIZER_STEP)
+    within = rows.nearest(rows.named(named), outer.astype(np.int32)) >= 0
+    free = (rows.ts[outer] > _last(rows, outer[node])[step]) & (within == of_optimizer) & (parameters > 1)
     kind = dense(packed(step, rows.name[outer]))
     count = np.bincount(kind[free], minlength=int(kind.max(initial=0)) + 1)[kind]
     chosen = free & (count % np.maximum(parameters, 1) == 0)

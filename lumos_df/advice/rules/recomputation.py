@@ -1,7 +1,6 @@
 """Activations computed again in the backward pass although memory has room for them: what if they were kept."""
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +9,10 @@ from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.gpu_memory import GpuMemory, gpu_memory
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.torch_names import NODE
 from lumos_df.base.units import format_bytes, format_count, format_ns
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import RECOMPUTE
-
-_NODE: Final = "autograd::engine::evaluate_function"
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -43,7 +41,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def _kept(memory: GpuMemory, rows: Rows, recomputed: NDArray[np.bool_]) -> int:
     """Return what the recomputations of a step leave for the backward pass: so much would be held at once, bytes."""
-    is_node = rows.named(lambda name: name.startswith(_NODE))
+    is_node = rows.named(lambda name: name.startswith(NODE))
     row = np.flatnonzero(recomputed & ~rows.on_gpu).astype(np.int32)
     node = rows.nearest(is_node, row)
     row, node = row[node >= 0], node[node >= 0]
