@@ -86,7 +86,7 @@ NO_DECISION = {
     "structure.axis_labels._MOST_AXES",
     "structure.axis_labels._MOST_ORDERS",
     "structure.experts._MATRICES",
-    "structure.axes._MIXED_AXES",
+    "structure.parameter_axes._MIXED_AXES",
     "structure.compute_stream._PER_HEAD",
     "structure.parallelism._SCALAR_BYTES",
     "structure.repetition._CANDIDATES",
