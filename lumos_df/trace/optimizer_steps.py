@@ -33,9 +33,10 @@ NOTHING: Final = Windows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(
 def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     """Return the steps that the optimizers of one process end, none where their calls may end something else.
 
-    A step begins where the one before ends. It ends with the optimizer, with the range around it that holds no call of
-    another step, or with the clearing of gradients behind it, if a step does not begin with that. All steps add up as
-    many gradients; where two optimizers take turns, as those of a GAN, a step is a turn of both.
+    A step begins where the one before ends, the first one where it does as much as the others. It ends with the
+    optimizer, with the range around it that holds no call of another step, or with the clearing of gradients behind it,
+    if a step does not begin with that. All steps add up as many gradients; where two optimizers take turns, as those of
+    a GAN, a step is a turn of both.
 
     Args:
         recording: a file as read.
@@ -75,8 +76,33 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     followed = several & ends & (last < len(called))
     np.maximum.at(low, last_step[followed] + 1, end[followed])
     # The last turn may have been cut.
-    whole = slice(len(called) // turn)
+    whole, inside = slice(len(called) // turn), here & ~holds
+    low[0] = _first_begins(ts[inside], end[inside], gradient, low[whole])
     return Windows(low[whole], (high - low)[whole], np.full(len(called) // turn, track[np.argmax(updates)], np.int32))
+
+
+def _first_begins(
+    ts: NDArray[np.int64], end: NDArray[np.int64], gradient: NDArray[np.int64], low: NDArray[np.int64]
+) -> int:
+    """Return where the first step begins, if it does no more before its first gradient than any other.
+
+    A program may run something else before, such as an evaluation. The first step may do more than the others by as
+    much as they differ; where it does more than that, it begins with a row that is in no other.
+
+    Args:
+        ts, end: of the thread's rows that hold no call of an optimizer, in their order [k].
+        gradient: when each gradient is added up, in their order.
+        low: when each step begins [steps].
+    """
+    first_gradient = np.append(gradient, gradient[-1])[np.searchsorted(gradient, low)]
+    count = np.searchsorted(ts, first_gradient) - np.searchsorted(ts, low)
+    most = count[1:].max(initial=0)
+    differ = most - count[1:].min(initial=most)
+    if not most or count[0] - most <= differ:
+        return int(low[0])
+    earliest = ts[np.searchsorted(ts, first_gradient[0]) - most]
+    outer = ts[ts >= np.append(low[0], np.maximum.accumulate(end)[:-1])]
+    return int(outer[(low[0] <= outer) & (outer <= earliest)].max(initial=low[0]))
 
 
 def _turn(added: NDArray[np.int64]) -> int:

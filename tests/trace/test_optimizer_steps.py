@@ -68,6 +68,19 @@ def test_where_two_optimizers_take_turns_a_step_is_a_turn_of_both(tmp_path: Path
     assert steps(tmp_path / "epochs", again) == [(0, 5, 190), (1, 195, 200), (2, 405, 190), (3, 595, 200)]
 
 
+def test_what_runs_before_the_first_step_is_in_none(tmp_path: Path) -> None:
+    turns = [each for at in (100, 200, 300) for each in (*work(at), *update(at))]
+    evaluation = [annotation("validate", 1, 98), *(op("aten::mm", 10 * n, 5) for n in range(1, 9))]
+    assert steps(tmp_path / "evaluation", [*evaluation, *turns]) == [(0, 110, 85), (1, 195, 100), (2, 295, 100)]
+    # Steps that differ may do so in the first, too.
+    longer = [op("aten::mm", 142 + 100 * n + 2 * k, 1) for n, more in enumerate((6, 0, 3)) for k in range(more)]
+    assert steps(tmp_path / "dynamic", [*longer, *turns]) == [(0, 110, 85), (1, 195, 100), (2, 295, 100)]
+    # A loader does more for its first batch, which is a part of the step.
+    loads = [annotation("next", at + 1, 8) for at in (100, 200, 300)]
+    first = [op("aten::randperm", 103, 2), op("aten::random_", 106, 2)]
+    assert steps(tmp_path / "loader", [*loads, *first, *turns]) == [(0, 101, 94), (1, 195, 100), (2, 295, 100)]
+
+
 def test_a_second_optimizer_of_the_same_gradients_ends_the_step(tmp_path: Path) -> None:
     muon = [annotation("Optimizer.step#Muon.step", at + 81, 4) for at in (0, 100)]
     events = [*work(0), muon[0], *update(6), *work(100), muon[1], *update(106)]
