@@ -12,10 +12,11 @@ STEPS, OPERATORS = 4, 5
 NODE = "autograd::engine::evaluate_function: "
 
 
-def job(folder: Path, *, losses: int, shared: bool = True) -> Advised:
+def job(folder: Path, *, losses: int, shared: bool = True, penalty: bool = False) -> Advised:
     """Return what is said of steps whose losses each go back through the same operators, or through their own.
 
-    A backward pass takes 600 us: a node of 100 us an operator, and one that gives a parameter its gradient.
+    A backward pass takes 600 us: a node of 100 us an operator, and one that gives a parameter its gradient. `penalty`:
+    the last one goes back through what the nodes before did, too.
     """
     events: list[Event] = []
     for step, begin in enumerate(range(0, 5000 * STEPS, 5000)):
@@ -28,7 +29,12 @@ def job(folder: Path, *, losses: int, shared: bool = True) -> Advised:
         for loss in range(losses):
             for number in reversed(range(OPERATORS)):
                 tied = {"Sequence_number": 100 * step + number + OPERATORS * (loss % graphs), "Fwd_thread_id": 1}
-                events += [op(f"{NODE}AddmmBackward0", at, 98, **tied), op("aten::mm", at + 10, 80)]
+                own = {"Sequence_number": 100 * step + 50 + number, "Fwd_thread_id": 0} if penalty and not loss else {}
+                events += [op(f"{NODE}AddmmBackward0", at, 98, **tied), op("aten::mm", at + 10, 80, **own)]
+                at += 100
+            if penalty and loss:
+                tied = {"Sequence_number": 100 * step + 50, "Fwd_thread_id": 1}
+                events.append(op(f"{NODE}MmBackward0", at, 98, **tied))
                 at += 100
             events.append(op(f"{NODE}torch::autograd::AccumulateGrad", at, 98))
             events.append(op("torch::autograd::AccumulateGrad", at + 2, 90))
@@ -49,3 +55,7 @@ def test_going_back_once_for_every_loss_is_the_first_advice(tmp_path: Path, loss
 @pytest.mark.parametrize(("losses", "shared"), [(1, True), (3, False)], ids=["one loss", "micro-batches"])
 def test_graphs_that_are_gone_through_once_are_fine(tmp_path: Path, losses: int, *, shared: bool) -> None:
     assert not list(backward_twice.remedies(job(tmp_path, losses=losses, shared=shared).job))
+
+
+def test_a_gradient_of_a_gradient_needs_both_passes(tmp_path: Path) -> None:
+    assert not list(backward_twice.remedies(job(tmp_path, losses=2, penalty=True).job))

@@ -37,11 +37,16 @@ def _again(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the nodes of a rank that are not evaluated for the first time in their step, and the run of each [k].
 
     A node of an operator stands for it once in each pass. What gives a parameter its gradient has none, and goes with
-    what was evaluated before it.
+    what was evaluated before it. Steps that go back through what a node did are left out.
     """
-    node = np.flatnonzero(rows.named(lambda text: text.startswith(NODE)) & (rows.kind == CPU_OP) & (rows.step >= 0))
+    nodes = rows.named(lambda text: text.startswith(NODE)) & (rows.kind == CPU_OP)
+    node = np.flatnonzero(nodes & (rows.step >= 0))
     node = node[np.lexsort((rows.ts[node], rows.thread[node]))]
     forward = rows.forward[node].astype(np.int64)
+    # A gradient of a gradient, as a penalty on its length is, needs both passes.
+    of_node = (forward >= 0) & (rows.nearest(nodes, rows.forward[node]) >= 0)
+    kept = ~np.isin(rows.step[node], rows.step[node[of_node]])
+    node, forward = node[kept], forward[kept]
     known = np.flatnonzero(forward >= 0)
     if not len(known):
         return known, known
