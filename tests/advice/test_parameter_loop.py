@@ -17,7 +17,13 @@ BETWEEN = (PARAMETERS - 1) * ROUND - LATENCY
 
 
 def job(
-    folder: Path, *, loops: int = PARAMETERS, optimizer: str = "AdamW", early: bool = False, passes: int = 1
+    folder: Path,
+    *,
+    loops: int = PARAMETERS,
+    optimizer: str = "AdamW",
+    early: bool = False,
+    passes: int = 1,
+    calls: tuple[str, str] = ("aten::mul_", "aten::addcdiv_"),
 ) -> Advised:
     """Return what is said of a job whose step has loops of so many rounds, in the optimizer or after it.
 
@@ -28,7 +34,7 @@ def job(
     for step, begin in enumerate(range(0, length * STEPS, length)):
         at = begin + 10
         if early:
-            at = _loop(events, at, loops)
+            at = _loop(events, at, loops, calls)
         events.append(op("aten::linear", at, 100))
         at += 110
         for _ in range(passes):
@@ -40,7 +46,7 @@ def job(
             at += 110
         if not early:
             start = at
-            at = _loop(events, at, loops)
+            at = _loop(events, at, loops, calls)
             if optimizer:
                 events.append(annotation(f"Optimizer.step#{optimizer}.step", start - 1, at - start + 1))
         events += [op("aten::ones", at, 50), annotation(f"ProfilerStep#{step}", begin, at + 55 - begin)]
@@ -48,10 +54,10 @@ def job(
     return advice_on(folder)
 
 
-def _loop(events: list[Event], at: int, rounds: int) -> int:
+def _loop(events: list[Event], at: int, rounds: int, calls: tuple[str, str]) -> int:
     for number in range(rounds):
         lasts = OWN + (500 if number % 4 == 0 else 0)
-        events += [op("aten::mul_", at, OWN), op("aten::addcdiv_", at + OWN + 12, lasts)]
+        events += [op(calls[0], at, OWN), op(calls[1], at + OWN + 12, lasts)]
         at += ROUND - OWN + lasts
     return at
 
@@ -72,8 +78,13 @@ def test_a_loop_over_parameters_is_the_first_advice(tmp_path: Path, passes: int,
 
 @pytest.mark.parametrize(
     "other",
-    [{"loops": 7}, {"early": True}, {"optimizer": "RMSprop"}],
-    ids=["other rounds", "before the passes", "an optimizer that torch does not have fused"],
+    [
+        {"loops": 7},
+        {"early": True},
+        {"optimizer": "RMSprop"},
+        {"optimizer": "", "calls": ("aten::linear", "aten::sort")},
+    ],
+    ids=["other rounds", "before the passes", "an optimizer that torch does not have fused", "metrics"],
 )
 def test_what_repeats_for_another_reason_is_left_alone(tmp_path: Path, other: dict[str, Any]) -> None:
     assert not list(parameter_loop.remedies(job(tmp_path, **other).job))

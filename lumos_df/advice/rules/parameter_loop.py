@@ -21,6 +21,11 @@ _NAMED: Final = 3
 """Operators that are named: more do not fit on the line."""
 _HAS_FUSED: Final = re.compile(r"Optimizer\.step#(?:AdamW?|SGD|Adagrad)\.step")
 """The optimizers of torch that take `fused=True` on a host."""
+_FOR_LISTS: Final = re.compile(
+    r"aten::(?:abs|add|addcdiv|addcmul|clamp|clamp_max|clamp_min|clone|copy|div|exp|lerp|linalg_vector_norm|log|maximum|minimum"
+    r"|mul|neg|norm|pow|reciprocal|rsqrt|sign|sqrt|sub|zero)_?$"
+)
+"""The operators of which torch has one for a list of tensors, `torch._foreach_*`, that programs do to parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,9 @@ def _loops(advised: AdvisedJob, place: int, *, of_optimizer: bool) -> _Loops:
     count = np.bincount(kind[free], minlength=int(kind.max(initial=0)) + 1)[kind]
     chosen = free & (count % np.maximum(parameters, 1) == 0)
     run = runs_of(packed(rows.thread[outer], step), chosen)
+    # What only happens to come as often, such as four metrics of a net of four parameters, is no loop over these.
+    for_lists = chosen & rows.named(_FOR_LISTS.match)[outer]
+    chosen &= np.isin(run, run[for_lists])
     at = np.flatnonzero(chosen)
     lasts = rows.dur[outer[at]]
     follows = np.append(run[at[1:]] == run[at[:-1]], False)
