@@ -49,7 +49,7 @@ from lumos_df.structure.kernels.feeds import MOVED, NEXT, PICKED, feeds
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.operator_kinds import OperatorKind, numbered_kinds, numbered_shapes, read_kind
-from lumos_df.structure.parameter_axes import of_heads, of_parameters, of_vectors, reads_tokens
+from lumos_df.structure.parameter_axes import adds_up, of_heads, of_parameters, of_vectors, reads_tokens
 from lumos_df.structure.picked_rows import PickedRows, may_be_rows, moved
 from lumos_df.structure.product_axes import of_attention, of_products, with_one_batch
 from lumos_df.structure.shapes import Shape
@@ -280,9 +280,15 @@ class _Followed:
     def _labels_of(self, number: int, place: int) -> Labels | None:
         return self._labels[self._first[number] + place]
 
+    def _around(self, kind: OperatorKind) -> OperatorKind | None:
+        return None if kind.around == NONE else self._kinds[kind.around]
+
     def _arrived(self, shape: Shape, origin: int, tie: int, picked: PickedRows) -> Labels | None:
         """Return the labels that a tensor has from where it was before."""
         labels, was, number = self._labels[origin], self._shapes[origin], self._kind_at[origin]
+        if adds_up(self._kinds[number], self._around(self._kinds[number])):
+            # An activation may have as many elements as a parameter, and is none.
+            return None
         if tie == NEXT:
             places = self._labels[self._first[number] : self._first[number + 1]]
             labels = max((aligned(each, shape) for each in places if each is not None), key=said, default=None)
@@ -311,7 +317,7 @@ class _Followed:
         blank = [(None,) * len(shape) for shape in shapes]
         labels: list[list[Label]] = [[*(known or none)] for known, none in zip(inputs, blank, strict=True)]
         if shapes:
-            of_parameters(kind, None if kind.around == NONE else self._kinds[kind.around], labels, self._size[SEQUENCE])
+            of_parameters(kind, self._around(kind), labels, self._size[SEQUENCE])
             self._of_samples(kind, labels)
             of_vectors(kind, labels, self._inputs_of)
             of_heads(kind, labels)

@@ -46,8 +46,13 @@ def of_parameters(kind: OperatorKind, around: OperatorKind | None, labels: list[
             labels[0][-1] = labels[1][0]
     elif kind.rule == LOOKUP:
         labels[0] = [*constants(shapes[0])]
-    elif ADDS_UP.match(kind.name) or (around is not None and ADDS_UP.match(around.name)):
+    elif adds_up(kind, around):
         labels[:] = [[*constants(shape)] for shape in shapes]
+
+
+def adds_up(kind: OperatorKind, around: OperatorKind | None) -> bool:
+    """Return whether operators add up gradients of parameters, or are in others that do."""
+    return any(ADDS_UP.match(each.name) for each in (kind, around) if each is not None)
 
 
 def reads_tokens(kind: OperatorKind, label: Label, sequence: int) -> bool:

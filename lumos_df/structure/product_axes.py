@@ -38,7 +38,10 @@ def with_one_batch(kind: OperatorKind, told: list[Labels]) -> list[Labels]:
     if not held or (not meet and len(held) - holds_batch(inner) == 1):
         return told
     (left_rows, _), (_, right_columns) = shapes
-    left, right = ([*constants(shape)] for shape in shapes)
+    left, right = (
+        [constant if holds_batch(label) else label for label, constant in zip(known, constants(shape), strict=True)]
+        for known, shape in zip(told[-2:], shapes, strict=True)
+    )
     size = prod(length for _, length in held[0] or ())
     if left_rows == size:
         left[0] = held[0]

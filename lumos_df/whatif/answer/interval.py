@@ -17,9 +17,10 @@ from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
 from lumos_df.schema.collective_kinds import ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from lumos_df.whatif.answer.settled_steps import lengths, recorded_lengths, settled
 from lumos_df.whatif.changed_job import ChangedJob
-from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations import host_times, operator_times
 from lumos_df.whatif.durations.added_kernels import GRADIENTS, name_of
 from lumos_df.whatif.durations.kernel_times import MODELLED
+from lumos_df.whatif.durations.unscaled import PICKED
 
 _REDUCTIONS: Final = frozenset(name_of(COLLECTIVES[kind], GRADIENTS) for kind in (ALL_REDUCE, REDUCE_SCATTER))
 """Names of the reductions of a job that ran as one replica."""
@@ -303,11 +304,11 @@ def _stand_in(changed: ChangedJob, step: Steps, kinds: _Kinds) -> list[Cause]:
 
 
 def _unscaled(changed: ChangedJob, step: Steps) -> list[Cause]:
-    """Return what comes of rows that could not be rescaled: as measured, or changed as much as all that could be."""
-    net, measured, ratio, guessed = changed.job.event_graph, *_guesses(changed)
+    """Return what comes of rows that could not be rescaled: as measured, or changed as much as they may be."""
+    net, measured, guessed, grown = changed.job.event_graph, *_guesses(changed)
     if not guessed.any():
         return []
-    bounds = np.stack((net.own, measured, measured * ratio))
+    bounds = np.stack((net.own, measured, measured * grown))
     played = [
         lengths(changed, replace(net, own=np.where(guessed, np.round(end), net.own).astype(np.int64)))
         for end in (bounds.min(axis=0), bounds.max(axis=0))
@@ -339,20 +340,24 @@ def _at_once(changed: ChangedJob, step: Steps) -> list[Cause]:
     return [Cause("passes at once", *_ends(step, lengths(changed, replace(net, own=own))))]
 
 
-def _guesses(changed: ChangedJob) -> tuple[NDArray[np.float64], float, NDArray[np.bool_]]:
-    """Return what rows took as measured, ns [n]; by how much all that could be rescaled grew; what could not [n]."""
-    measured, guessed = [], []
+def _guesses(changed: ChangedJob) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
+    """Return what rows took as measured, ns; which could not be rescaled, and by how much these may grow [n].
+
+    Rows that data picks may grow as the tokens do, others as all that could be rescaled.
+    """
+    measured, guessed, picked = [], [], []
     for time, source, makers in zip(changed.times, changed.sources, changed.makers, strict=True):
         before = np.concatenate([changed.played.replays[rank].graph.own for rank in makers])
         reason = np.concatenate([changed.unscaled[rank] for rank in makers])
         known = source >= 0
         measured.append(np.where(known, before[source], time.own))
         guessed.append(known & (reason[source] >= 0))
+        picked.append(known & np.isin(reason[source], PICKED))
     was, not_scaled = np.concatenate(measured).astype(np.float64), np.concatenate(guessed)
     works = _Kinds.of(changed).computes & ~not_scaled
     now = np.concatenate([time.own for time in changed.times])
     ratio = float(now[works].sum() / was[works].sum()) if was[works].sum() else 1.0
-    return was, ratio, not_scaled
+    return was, not_scaled, np.where(np.concatenate(picked), operator_times.tokens(changed.plan), ratio)
 
 
 def _ends(step: Steps, *played: Steps) -> tuple[Steps, Steps]:

@@ -300,7 +300,7 @@ def _bytes_grown(
     codes, which = np.unique(about.trace.dims.code[row], return_inverse=True)
     shapes = [next(iter(tensors(json.loads(about.trace.dims.words[code]))), ()) if code >= 0 else () for code in codes]
     ratio = np.array([prod(change.symbols.rescaled(shape)) / max(prod(shape), 1) if shape else 1.0 for shape in shapes])
-    flat = np.array([len(shape) < 2 for shape in shapes])
+    flat = np.array([len(shape) < 2 for shape in shapes], np.bool_)
     copies = _copies(anchor, change, rank)
     was, becomes = fused_updates.touched(about.trace, about.structure, change.symbols, change.axes[rank], copies)
     if was and not (layer >= 0).any():

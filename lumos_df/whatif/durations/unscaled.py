@@ -21,6 +21,8 @@ TAKEN: Final = "they take rows of tables, and how many is data; a trace of anoth
 ONE_NUMBER: Final = "data picks their rows, always as many here; a step in which it picks other numbers tells"
 ON_HOST: Final = "collectives ran on the host; record the job with NCCL"
 REASONS: Final = (SHAPES, UNKNOWN, TAKEN, ONE_NUMBER, ON_HOST)
+PICKED: Final = (REASONS.index(TAKEN), REASONS.index(ONE_NUMBER))
+"""Reasons of rows that data picks, of tables or of tokens."""
 _IN_SHAPES: Final = (*IN_SHAPES, "tp", "cp", "sp")
 _TOKENS: Final = ("seq", "micro_batch", "cp", "sp")
 
