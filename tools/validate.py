@@ -80,10 +80,11 @@ class Run:
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others:
                 numbers[setting] = round((getattr(sizes, setting) or mine) * others / mine)
-        wider = _WITH_WIDTH if sizes.heads != its.heads else ("ffn",)
-        for setting in wider if other.width != self.width else ():
+        for setting in _WITH_WIDTH if other.width != self.width else ():
             if told := getattr(sizes, setting):
-                numbers[setting] = round(told * other.width / self.width)
+                # As many heads have to be said, else a wider layer gets more of them.
+                stay = setting != "ffn" and sizes.heads == its.heads
+                numbers[setting] = told if stay else round(told * other.width / self.width)
         return Settings(numbers=numbers)
 
 

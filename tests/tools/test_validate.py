@@ -34,7 +34,7 @@ def test_what_is_told_of_a_run_changes_as_its_name_does() -> None:
     assert _RUN.settings(Run("net", 3, 128, 5, 192), told, told).numbers == {"seq": 32}
 
 
-@pytest.mark.parametrize(("heads", "more"), [(16, {"heads": 16, "kv_heads": 8}), (8, {})])
+@pytest.mark.parametrize(("heads", "more"), [(16, {"heads": 16, "kv_heads": 8}), (8, {"heads": 8, "kv_heads": 4})])
 def test_a_wider_run_has_more_heads_unless_it_is_told_to_have_as_many(heads: int, more: dict[str, int]) -> None:
     wider = replace(_SIZES, hidden=256, heads=heads)
     assert _RUN.settings(Run("net", 3, 256, 5, 96), _SIZES, wider).numbers == {"hidden": 256, "ffn": 688, **more}
