@@ -51,7 +51,7 @@ from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.operator_kinds import OperatorKind, numbered_kinds, numbered_shapes, read_kind
 from lumos_df.structure.parameter_axes import adds_up, of_heads, of_parameters, of_vectors, reads_tokens
 from lumos_df.structure.picked_rows import PickedRows, may_be_rows, moved
-from lumos_df.structure.product_axes import of_attention, of_products, with_one_batch
+from lumos_df.structure.product_axes import of_attention, of_products, of_scores, with_one_batch
 from lumos_df.structure.shapes import Shape
 
 _ROUNDS: Final = 2
@@ -116,7 +116,9 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
     first = np.cumsum([0, *(len(each.tensors) + 1 for each in kinds)]).astype(np.int32)
     moves = np.array([moved(each.name, each.rule) for each in kinds])
     rows_at = np.array([may_be for each in kinds for may_be in may_be_rows(each.rule, len(each.tensors))])
-    told = feeds(in_turn, rows.thread, rows.parent, rows.forward, kind, first, *numbered_shapes(shapes), moves, rows_at)
+    linear = np.array([each.rule == LINEAR for each in kinds])
+    numbers = numbered_shapes(shapes)
+    told = feeds(in_turn, rows.thread, rows.parent, rows.forward, kind, first, *numbers, moves, rows_at, linear)
     _, tie, times = np.unique(packed(*told), return_index=True, return_counts=True)
     ties: list[list[tuple[int, int, int]]] = [[] for _ in shapes]
     for reader, *source in zip(*(column[tie].tolist() for column in told), times.tolist(), strict=True):
@@ -295,11 +297,12 @@ class _Followed:
         elif tie == PICKED:
             kind = self._kinds[number]
             labels = picked.labels(origin, kind.name, kind.tensors, labels, shape)
-        elif tie == MOVED and labels is not None and was is not None and was != shape:
+        elif tie == MOVED and labels is not None and was is not None:
             if self._kinds[number].rule == SWAPS:
                 two = not ANY_ORDER.match(self._kinds[number].name)
-                labels = swapped(labels, was, shape, self._leading, two=two)
-            else:
+                in_turn = swapped(labels, was, shape, self._leading, two=two)
+                labels = labels if in_turn is None and was == shape else in_turn
+            elif was != shape:
                 labels = cut(labels, was, shape)
         return labels
 
@@ -323,6 +326,7 @@ class _Followed:
             of_heads(kind, labels)
             of_products(kind, labels)
             of_attention(kind, labels, self._size[BATCH], self._size[SEQUENCE])
+            of_scores(kind, labels, self._size[SEQUENCE])
         if len(shapes) > 1 and ((kind.rule == ELEMENTS and kind.sources is not None) or JOINS.match(kind.name)):
             unite(labels, shapes)
         for known, other, shape in zip(labels, beside, shapes, strict=True):
@@ -349,7 +353,7 @@ class _Followed:
             return
         if 1 < self._size[BATCH] <= shape[0] and shape[0] % self._size[BATCH] == 0:
             labels[0][0] = ((BATCH, shape[0]),)
-        if over_channels and not reads_tokens(kind, labels[0][1], self._size[SEQUENCE]):
+        if over_channels and not reads_tokens(kind, labels[0], 1, self._size[SEQUENCE]):
             labels[0][1] = constants(shape)[1]
 
     def _of_length(self, labels: Labels, shape: Shape) -> Labels:

@@ -127,6 +127,7 @@ def swapped(labels: Labels, was: Shape, shape: Shape, first: str, *, two: bool) 
     if len(was) > _MOST_AXES or sorted(was) != sorted(shape):
         return None
     orders = [each for each in permutations(range(len(was))) if tuple(was[place] for place in each) == shape]
+    orders = [each for each in orders if _moved(each)]
     if two:
         orders = [each for each in orders if _moved(each) <= 2] or orders
     moved = {each: tuple(labels[place] for place in each) for each in orders}

@@ -50,6 +50,7 @@ ANY_ORDER: Final = re.compile(r"(?i).*(?:permute|movedim|einsum)")
 OVER_CHANNELS: Final = re.compile(r"(?i).*(?:batch|group|instance)_?norm")
 ADDS_UP: Final = re.compile(r".*AccumulateGrad$|torch::distributed::reducer::")
 """Operators of autograd and of DDP on the gradient of a parameter, which has its shape."""
+SOFTMAX: Final = re.compile(r"aten::(?:softmax|_(?:safe_)?softmax(?:_backward_data)?)$")
 JOINS: Final = re.compile(r"aten::(?:cat|stack|concat)$")
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from lumos_df.structure.axis_labels import BATCH, CONSTANT, MIXED, Label, constants, holds_batch
+from lumos_df.structure.axis_labels import BATCH, CONSTANT, MIXED, SEQUENCE, Label, constants, holds_batch, holds_input
 from lumos_df.structure.axis_rules import (
     ADDS_UP,
     ATTENDS,
@@ -33,7 +33,7 @@ def of_parameters(kind: OperatorKind, around: OperatorKind | None, labels: list[
     shapes = kind.tensors
     if kind.rule in (LINEAR, CONVOLUTION):
         # A layer of tokens reads them where others read a width.
-        tokens = reads_tokens(kind, labels[0][1 if kind.rule == CONVOLUTION else -1], sequence)
+        tokens = reads_tokens(kind, labels[0], 1 if kind.rule == CONVOLUTION else -1, sequence)
         labels[1:] = [[*constants(shape, MIXED if tokens else CONSTANT)] for shape in shapes[1:]]
     elif kind.rule == GROUPED:
         labels[:] = [
@@ -55,15 +55,26 @@ def adds_up(kind: OperatorKind, around: OperatorKind | None) -> bool:
     return any(ADDS_UP.match(each.name) for each in (kind, around) if each is not None)
 
 
-def reads_tokens(kind: OperatorKind, label: Label, sequence: int) -> bool:
+def reads_tokens(kind: OperatorKind, labels: list[Label], place: int, sequence: int) -> bool:
     """Return whether an axis that a layer's parameters meet is of tokens, or what these were mixed to.
 
     Patches of an image come as constants, so as many as there are tokens counts, where no other axis has as many.
+    Where one has, the axis that holds the sequence tells, and the other must be known to hold none.
+
+    Args:
+        kind: the layers.
+        labels: of the tensor that they read.
+        place: the axis.
+        sequence: tokens.
     """
-    shape = kind.tensors[0]
-    if len(shape) != _MIXED_AXES or sequence == 1 or label is None or len(label) != 1:
+    shape, label = kind.tensors[0], labels[place]
+    # A convolution along one axis is called as one of maps a row high.
+    axes = len(shape) - (kind.rule == CONVOLUTION and 1 in shape[2:])
+    if axes != _MIXED_AXES or sequence == 1 or label is None or len(label) != 1:
         return False
-    return label[0][0] == MIXED or (label[0][1] == sequence and shape.count(sequence) == 1)
+    beside = labels[len(shape) - 2 if place == -1 else -1]
+    of_tokens = label == ((SEQUENCE, sequence),) and beside is not None and not holds_input(beside)
+    return of_tokens or label[0][0] == MIXED or (label[0][1] == sequence and shape.count(sequence) == 1)
 
 
 def of_vectors(kind: OperatorKind, labels: list[list[Label]], inputs_of: dict[int, str]) -> None:

@@ -3,7 +3,7 @@
 from math import prod
 
 from lumos_df.structure.axis_labels import BATCH, SEQUENCE, Label, Labels, constants, holds_batch
-from lumos_df.structure.axis_rules import BATCHED, LINEAR, PRODUCT
+from lumos_df.structure.axis_rules import BATCHED, LINEAR, PRODUCT, SOFTMAX
 from lumos_df.structure.operator_kinds import OperatorKind
 
 
@@ -53,20 +53,50 @@ def with_one_batch(kind: OperatorKind, told: list[Labels]) -> list[Labels]:
 
 
 def of_attention(kind: OperatorKind, labels: list[list[Label]], batch: int, sequence: int) -> None:
-    """Label what a batch of products has that came from nowhere, where it runs over the sequence two ways of three.
+    """Label what a batch of products has where it runs over the sequence two ways of three: these are queries and keys.
 
-    These are queries and keys; in front are the heads of all samples.
+    In front are the heads of all samples. Where a head is as wide as a sequence is long, any of the three may be the
+    head's: the operations are as many.
+
+    Args:
+        kind: the operators.
+        labels: of each tensor, changed in place.
+        batch: sequences of a micro-batch.
+        sequence: tokens of one.
     """
     shapes = kind.tensors[-2:]
     if kind.rule not in (PRODUCT, BATCHED) or [len(shape) for shape in shapes] != [3, 3] or sequence == 1:
         return
     (heads, rows, inner), (_, _, columns) = shapes
-    if (rows, inner, columns).count(sequence) != 2:
+    ways = (rows, inner, columns).count(sequence)
+    if ways < 2:
         return
+    tokens, head = ((SEQUENCE, sequence),), constants((sequence,))[0]
+    of_samples = batch > 1 and heads % batch == 0
     for known, shape in zip(labels[-2:], shapes, strict=True):
-        if known[0] is None and batch > 1 and heads % batch == 0:
+        if known[0] is None and of_samples:
             known[0] = ((BATCH, heads),)
-        known[1:] = [
-            ((SEQUENCE, sequence),) if label is None and size == sequence else label
-            for size, label in zip(shape[1:], known[1:], strict=True)
-        ]
+        if ways == 2:
+            # What was cut and turned before may be told wrongly; the sizes of a batch of heads are not.
+            was = [*constants(shape[1:])] if of_samples else known[1:]
+            known[1:] = [
+                tokens if size == sequence and (of_samples or label is None) else label
+                for size, label in zip(shape[1:], was, strict=True)
+            ]
+    if ways > 2 and of_samples:
+        labels[-2][1:], labels[-1][1:] = [tokens, head], [head, tokens]
+
+
+def of_scores(kind: OperatorKind, labels: list[list[Label]], sequence: int) -> None:
+    """Label what a softmax runs over where it is as long as the axis in front, and the sequence: each token with each.
+
+    Args:
+        kind: the operators.
+        labels: of each tensor, changed in place.
+        sequence: tokens.
+    """
+    if sequence == 1 or not SOFTMAX.match(kind.name):
+        return
+    for known, shape in zip(labels, kind.tensors, strict=True):
+        if len(shape) > 2 and shape[-2:] == (sequence, sequence):
+            known[-2:] = [((SEQUENCE, sequence),)] * 2

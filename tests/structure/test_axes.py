@@ -98,6 +98,31 @@ def test_tokens_that_a_convolution_mixes_are_no_channels(tmp_path: Path) -> None
     assert [kinds(labels) for labels in known["aten::conv1d"][1:]] == [[MIXED, MIXED, ""], [MIXED]]
 
 
+def test_tokens_as_many_as_a_width_are_mixed_where_they_were_turned_to_the_last_axis(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::layer_norm", [[8, 64, 64], [], [64], [64]]),
+        ("aten::transpose", [[8, 64, 64], [], []]),
+        ("aten::linear", [[8, 64, 64], [128, 64], [128]]),
+        ("aten::gelu", [[8, 64, 128]]),
+    ]
+    known = followed(tmp_path, calls, 8, 64)
+    assert [kinds(labels) for labels in known["aten::linear"][1:]] == [[MIXED, MIXED], [MIXED]]
+    assert kinds(known["aten::gelu"][0]) == [BATCH, "", MIXED]
+
+
+def test_tokens_as_many_as_a_width_that_a_convolution_mixes_are_no_channels(tmp_path: Path) -> None:
+    """Also inside of it, where one along an axis is one of maps a row high."""
+    calls: list[Call] = [
+        ("aten::layer_norm", [[8, 96, 96], [], [96], [96]]),
+        ("aten::conv1d", [[8, 96, 96], [96, 96, 1], [96]]),
+        ("aten::unsqueeze", [[8, 96, 96], []]),
+        ("aten::thnn_conv2d", [[8, 96, 1, 96], [96, 96, 1, 1], [], [96]]),
+    ]
+    known = followed(tmp_path, calls, 8, 96)
+    assert [kinds(labels) for labels in known["aten::conv1d"]] == [[BATCH, SEQUENCE, ""], [MIXED, MIXED, ""], [MIXED]]
+    assert kinds(known["aten::thnn_conv2d"][1]) == [MIXED, MIXED, "", ""]
+
+
 @pytest.mark.parametrize(("shape", "sequence"), [([8, 128, 64], 128), ([8, 64, 64], 64), ([8, 2, 128, 64], 64)])
 def test_a_layer_that_does_not_surely_read_tokens_has_a_width(
     tmp_path: Path, shape: list[object], sequence: int
@@ -141,6 +166,32 @@ def test_a_head_as_wide_as_a_sequence_is_long_is_no_sequence(tmp_path: Path) -> 
     known = followed(tmp_path, calls, 2, 64)
     forward, backward = (known[name] for name, _ in calls)
     assert [kinds(labels) for labels in (*forward, *backward)] == [[BATCH, "", SEQUENCE, ""]] * 8
+
+
+def test_scores_hold_the_sequence_both_ways_where_a_head_is_as_wide_as_it_is_long(tmp_path: Path) -> None:
+    """Two samples of four heads, 32 tokens, 32 wide: of the three sizes that a product runs over two are tokens."""
+    calls: list[Call] = [
+        ("aten::view", [[2, 32, 128], []]),
+        ("aten::transpose", [[2, 32, 4, 32], [], []]),
+        ("aten::bmm", [[8, 32, 32], [8, 32, 32]]),
+        ("aten::_softmax", [[2, 4, 32, 32], [], []]),
+        ("aten::dropout", [[2, 4, 32, 32], [], []]),
+    ]
+    known = followed(tmp_path, calls, 2, 32)
+    assert [kinds(labels) for labels in known["aten::bmm"]] == [[BATCH, SEQUENCE, ""], [BATCH, "", SEQUENCE]]
+    assert [kinds(known[name][0]) for name, _ in calls[3:]] == [[BATCH, "", SEQUENCE, SEQUENCE]] * 2
+
+
+def test_queries_and_keys_have_tokens_also_where_their_axes_were_cut_otherwise(tmp_path: Path) -> None:
+    """Eight samples of eight heads are as many as the 64 tokens, and those as the width."""
+    calls: list[Call] = [
+        ("aten::relu", [[64, 8, 64]]),
+        ("aten::view", [[64, 8, 64], []]),
+        ("aten::transpose", [[64, 64, 8], [], []]),
+        ("aten::bmm", [[64, 64, 8], [64, 8, 64]]),
+    ]
+    known = followed(tmp_path, calls, 8, 64)
+    assert [kinds(labels)[1:] for labels in known["aten::bmm"]] == [[SEQUENCE, ""], ["", SEQUENCE]]
 
 
 def test_the_matrix_that_tokens_are_multiplied_by_holds_none_also_outside_of_a_linear_layer(tmp_path: Path) -> None:

@@ -13,14 +13,15 @@ CUT, SWAPPED, PICKS, SPLITS = 1, 2, 3, 4
 
 
 @kernel
-def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, elements, axes, widths, moves, rows):
+def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, elements, axes, widths, moves, rows, linear):
     """Return for every tensor that an operator reads a place that it was at before, and how it is tied to that.
 
     A kind's places are its tensors, then its result. A tensor is one that the forward partner has, else the
     last of its shape on its thread, else, behind an operator that moves axes, one of as many elements; else something
     of the operator before, and, if there is one, the first tensor of the last operator that took rows of its width
-    and whose result was not read before. Where two results of as many elements were not read yet, and one operator
-    reads both, as a product of heads does, the first that it reads may be either.
+    and whose result was not read before. A linear layer reads what was turned right before also where the axes that
+    changed places are of one size. Where two results of as many elements were not read yet, and one operator reads
+    both, as a product of heads does, the first that it reads may be either.
 
     Args:
         order: operators with shapes, thread by thread, each in its order [k].
@@ -35,6 +36,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
         widths: number of the last size of every shape, above those of `axes`; NONE of a vector.
         moves: whether the result of a kind is its first tensor cut into other axes (CUT), with its axes in another
             order (SWAPPED), some of its rows (PICKS), several such (SPLITS), or none of these (0) [kinds].
+        linear: whether a kind is a linear layer [kinds].
         rows: whether a tensor may be rows that were taken, as parameters are not, by its place.
 
     Returns:
@@ -60,6 +62,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
         keys = max(keys, axes[shape] + 1, widths[shape] + 1)
     moved = np.full(keys, NONE, np.int32)
     moved_at = np.full(keys, -1, np.int64)
+    turns = np.zeros(keys, np.bool_)
     earlier = np.full(keys, NONE, np.int32)
     splits = np.zeros(keys, np.bool_)
     before = NONE
@@ -86,7 +89,8 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
             source[filled] = before
             how[filled] = NEXT
             also = NONE
-            if last[shape] != NONE and seen[shape] >= moved_at[at]:
+            turned = linear[k] and site == first_site[k] and seen[shape] == moved_at[at] and turns[at]
+            if last[shape] != NONE and seen[shape] >= moved_at[at] and not turned:
                 source[filled] = last[shape]
                 how[filled] = SAME
             elif moved[at] != NONE:
@@ -141,6 +145,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
                 earlier[at] = moved[at] if moves[k] == CUT else NONE
                 moved[at] = first_site[k]
                 moved_at[at] = moment
+                turns[at] = moves[k] == SWAPPED
                 splits[at] = moves[k] == SPLITS
         before = first_site[k]
     return reader[:filled], source[:filled], how[:filled]
