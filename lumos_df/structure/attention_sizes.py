@@ -38,6 +38,10 @@ def batches(operations: list[Operation], left: int, right: int) -> dict[int, int
             # As many products as the batch, or a multiple of it, and the sequence among their sizes.
             leading, sizes = operation.operands[0][0], {size for shape in operation.operands for size in shape[1:]}
             told = [size for size in votes if leading % size == 0 and other[size] in sizes]
+            if len(told) > 1:
+                # Of a head as wide as the batch is large both are there: tokens meet tokens, widths do not.
+                (_, rows, inner), (_, _, columns) = operation.operands
+                told = [size for size in told if (rows, inner, columns).count(other[size]) > 1]
         if len(told) == 1:
             votes[told[0]] += operation.count
     return votes

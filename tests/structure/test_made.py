@@ -22,6 +22,7 @@ JOBS = {
     "micro-batches": Made(layers=3, micro_batches=4, steps=2),
     "all forward first": Made(layers=3, micro_batches=4, schedule="gpipe", steps=2),
     "unfused attention": Made(unfused=True, tp=2, micro_batches=2),
+    "heads as wide as samples are many": Made(unfused=True, hidden=128, heads=8, sequence=32, batch=16),
     "recompute": Made(layers=5, micro_batches=2, recompute=True),
     "tensor": Made(tp=2),
     "data": Made(dp=2, micro_batches=2),
