@@ -50,6 +50,16 @@ def test_a_range_of_the_job_around_one_step_bounds_it_and_one_around_several_doe
     assert steps(tmp_path / "epochs", [*epochs, *several]) == [(0, 0, 95), (1, 95, 100), (2, 300, 95), (3, 395, 100)]
 
 
+def test_optimizers_that_share_out_the_parameters_end_a_step_together(tmp_path: Path) -> None:
+    both = [
+        [*work(at), annotation("Optimizer.step#Muon.step", at + 80, 6), annotation(STEP, at + 88, 7)] for at in (0, 100)
+    ]
+    assert steps(tmp_path, [each for events in both for each in events]) == [(0, 10, 85), (1, 95, 100)]
+    clears = [[annotation(CLEAR, at + 87, 1), annotation(CLEAR, at + 97, 3)] for at in (0, 100)]
+    events = [each for pair in zip(both, clears, strict=True) for part in pair for each in part]
+    assert steps(tmp_path / "cleared", events) == [(0, 10, 90), (1, 100, 100)]
+
+
 def test_one_call_of_the_optimizer_makes_one_step(tmp_path: Path) -> None:
     assert steps(tmp_path, [*work(0), *update(0)]) == [(0, 10, 85)]
 
