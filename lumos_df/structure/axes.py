@@ -17,6 +17,7 @@ from lumos_df.structure.axis_labels import (
     BATCH,
     CONSTANT,
     LONGER,
+    MIXED,
     PAIRS,
     SEQUENCE,
     Label,
@@ -40,6 +41,7 @@ from lumos_df.structure.axis_rules import (
     JOINS,
     LINEAR,
     LOOKUP,
+    NORM,
     OVER_CHANNELS,
     POOL,
     PRODUCT,
@@ -155,6 +157,8 @@ class _Followed:
         self._kinds, self._first, self._shapes, self._leading = kinds, first, shapes, leading
         self._kind_at = np.repeat(np.arange(len(kinds)), np.diff(first)).tolist()
         self._labels: list[Labels | None] = [None] * len(shapes)
+        self._parameters: dict[str, set[Shape]] = {CONSTANT: set(), MIXED: set()}
+        """Shapes of what layers have been seen to read beside their input: of a width, and of tokens."""
         batch, sequence = (size or 1 for size in sizes)
         self._size = {BATCH: batch, SEQUENCE: sequence, LONGER: sequence + 1, PAIRS: sequence * (sequence + 1) // 2}
         words = [LONGER + BATCH, SEQUENCE + BATCH, PAIRS, LONGER, SEQUENCE, BATCH]
@@ -186,6 +190,10 @@ class _Followed:
                     beside.append(likeliest((labels, times) for labels, tie, times in arrived if tie == NEXT))
                 labelled = self._ruled(kind, self._of_linear(kind, inputs), beside)
                 self._labels[low : low + len(labelled)] = labelled
+                if kind.rule in (LINEAR, CONVOLUTION, NORM) and not kind.updates:
+                    for labels, shape in zip(labelled[1:], kind.tensors[1:], strict=True):
+                        mixes = any(word == MIXED for label in labels for word, _ in label or ())
+                        self._parameters[MIXED if mixes else CONSTANT].add(shape)
                 # By size alone the places of a lookup, of one sample, look like a width.
                 told = kind.rule != LOOKUP or holds_inputs(labelled[1:2])
                 if kind.sources is not None and told:
@@ -316,7 +324,8 @@ class _Followed:
         """
         shapes = kind.tensors
         if kind.updates:
-            return list(map(constants, shapes))
+            mixes = self._parameters[MIXED] - self._parameters[CONSTANT]
+            return [constants(shape, MIXED if shape in mixes else CONSTANT) for shape in shapes]
         blank = [(None,) * len(shape) for shape in shapes]
         labels: list[list[Label]] = [[*(known or none)] for known, none in zip(inputs, blank, strict=True)]
         if shapes:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lumos_df.graph.job import groups
-from lumos_df.schema.codes import FORWARD
+from lumos_df.schema.codes import FORWARD, OPTIMIZER
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.axes import follow
 from lumos_df.structure.axis_labels import (
@@ -29,11 +29,11 @@ Call = tuple[str, list[object]]
 
 
 def followed(
-    folder: Path, calls: list[Call], batch: int, sequence: int | None, inside: int = 0
+    folder: Path, calls: list[Call], batch: int, sequence: int | None, inside: int = 0, update: str = ""
 ) -> dict[str, tuple[Labels, ...]]:
     """Return the labels of each call's tensors, by what it reads, of calls one after the other on a thread.
 
-    As many as `inside` run in the first one.
+    As many as `inside` run in the first one; those named `update` are the optimizer's.
     """
     events = [
         {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 10 * place}
@@ -45,8 +45,9 @@ def followed(
     file.write_bytes(gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()))
     ingest([str(file)], folder / "corpus")
     trace = labelled_rows.load(folder / "corpus", groups(folder / "corpus")[0][0])
-    axes = follow(trace, np.full(len(trace), FORWARD, np.int8), batch, sequence)
     rows = trace.rows
+    phase = np.where(rows.named(lambda name: name == update), OPTIMIZER, FORWARD).astype(np.int8)
+    axes = follow(trace, phase, batch, sequence)
     return {f"{rows.names[rows.name[row]]}": axes.labels(row) for row in np.flatnonzero(axes.kind >= 0).tolist()}
 
 
@@ -166,6 +167,20 @@ def test_a_head_as_wide_as_a_sequence_is_long_is_no_sequence(tmp_path: Path) -> 
     known = followed(tmp_path, calls, 2, 64)
     forward, backward = (known[name] for name, _ in calls)
     assert [kinds(labels) for labels in (*forward, *backward)] == [[BATCH, "", SEQUENCE, ""]] * 8
+
+
+@pytest.mark.parametrize(("shape", "told"), [([128, 64], MIXED), ([256, 128], ""), ([128], "")])
+def test_the_optimizer_updates_what_mixes_tokens_as_it_is_read(tmp_path: Path, shape: list[object], told: str) -> None:
+    """Of a mixer 128 wide; where a shape is one of a width as well, it is that."""
+    calls: list[Call] = [
+        ("aten::layer_norm", [[8, 64, 128], [], [128], [128]]),
+        ("aten::transpose", [[8, 64, 128], [], []]),
+        ("aten::linear", [[8, 128, 64], [128, 64], [128]]),
+        ("aten::linear", [[8, 64, 128], [256, 128], [256]]),
+        ("aten::lerp_", [shape, shape]),
+    ]
+    known = followed(tmp_path, calls, 8, 64, update="aten::lerp_")
+    assert {kind for labels in known["aten::lerp_"] for kind in kinds(labels)} == {told}
 
 
 def test_scores_hold_the_sequence_both_ways_where_a_head_is_as_wide_as_it_is_long(tmp_path: Path) -> None:
