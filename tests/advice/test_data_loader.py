@@ -28,16 +28,19 @@ def test_a_slow_loader_is_the_first_advice(tmp_path: Path, stacks: bool, batch_m
     assert said.first.gain_ns == pytest.approx(true_gain_ns(slow, HEALTHY), rel=0.1)
 
 
-def test_batches_of_a_job_without_a_gpu_go_to_no_gpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("loads", "more"), [(4000, "num_workers=1 or more, on as many cores"), (9900, "as many workers as cores")]
+)
+def test_batches_of_a_job_without_a_gpu_go_to_no_gpu(tmp_path: Path, loads: int, more: str) -> None:
     events: list[Event] = []
     for step in range(4):
         begin = 10_000 * step
-        asks = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 10, 4000)
-        events += [annotation(f"ProfilerStep#{step}", begin, 9990), asks, op("aten::randint", begin + 20, 3980)]
-        events.append(op("aten::linear", begin + 4020, 5960))
+        asks = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 10, loads)
+        events += [annotation(f"ProfilerStep#{step}", begin, 9990), asks, op("aten::randint", begin + 20, loads - 20)]
+        events.append(op("aten::linear", begin + 20 + loads, 9960 - loads))
     write(tmp_path / "traces" / "rank0.json", events)
     said = advice_on(tmp_path).first.remedy.what
-    assert said.endswith(" a step for the data loader: num_workers=1 or more, on as many cores")
+    assert said.endswith(f" a step for the data loader: {more}")
 
 
 def test_a_loader_that_is_ready_is_left_alone(tmp_path: Path) -> None:

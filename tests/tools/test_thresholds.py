@@ -18,6 +18,7 @@ NO_DECISION = {
     "advice.ranked_advice._EIGHT_OF_TEN",
     "advice.rules.attention_precision._DIMENSIONS",
     "advice.rules.attention_precision._HALF_BYTES",
+    "advice.rules.data_loader._MOST",
     "advice.rules.double_precision._HALF",
     "advice.rules.fused_elementwise._NAMES",
     "advice.rules.gradient_precision._CAST_TRAFFIC",

@@ -1,6 +1,7 @@
 """Hosts that wait for their data loader: what if every batch had been ready."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.simulate.forward import inherited
+
+_MOST: Final = 64
+"""Workers whose number is named: beyond that a step has next to nothing else, and cores end first."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -34,7 +38,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     alone = any("SingleProcess" in rows.names[name] for each, rows in ranks for name in np.unique(rows.name[each]))
     # One worker takes as long for a batch as the host did, and has the rest of the step for it.
     rest = max(int(advised.steps_ns.sum()) - taken, 1)
-    enough = f"num_workers={-(-taken // rest):,} or more, on as many cores"
+    workers = -(-taken // rest)
+    enough = f"num_workers={workers} or more, on as many cores" if workers <= _MOST else "as many workers as cores"
     more = enough if alone else "more workers, a larger prefetch_factor"
     if any(rows.on_gpu.any() for rows in advised.ranks):
         more += ", pin_memory"
