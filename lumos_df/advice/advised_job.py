@@ -81,6 +81,13 @@ class AdvisedJob:
         return self.job.event_graph
 
     @cached_property
+    def simulated(self) -> NDArray[np.bool_]:
+        """Which rows are nodes of the simulation [N]."""
+        placed = np.zeros(len(self.event_graph.own), np.bool_)
+        placed[self.event_graph.order] = True
+        return placed
+
+    @cached_property
     def edge_base(self) -> NDArray[np.int64]:
         """[ranks + 1] number of the first edge of each rank in the event graph."""
         return np.cumsum([0, *(len(graph.edges) for graph in self.graphs)])

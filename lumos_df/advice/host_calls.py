@@ -18,7 +18,7 @@ def without_calls(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tuple[i
         inside.append(inherited(called, rows.parent))
     shares = np.concatenate([host.share(each) for host, each in zip(advised.host_works, inside, strict=True)])
     lag = np.round(np.maximum(advised.event_graph.lag, 0) * shares).astype(np.int64)
-    nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), advised.event_graph.order)
+    nodes = np.flatnonzero(np.concatenate(inside) & advised.simulated)
 
     def apply(changed: ChangedGraph) -> None:
         changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))

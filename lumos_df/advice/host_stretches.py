@@ -52,7 +52,7 @@ def without_stretches(
         lags.append(np.where(of_thread, meanwhile(host, mine[first], lasts), 0))
     taken = np.concatenate(lags)
     lag = np.round(part * taken).astype(np.int64)
-    nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), advised.event_graph.order)
+    nodes = np.flatnonzero(np.concatenate(inside) & advised.simulated)
 
     def apply(changed: ChangedGraph) -> None:
         changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))

@@ -25,7 +25,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     shares = np.concatenate([host.share(each) for host, each in zip(advised.host_works, asks, strict=True)])
     lag = np.round(np.maximum(graph.lag, 0) * shares).astype(np.int64)
     inside = [inherited(each, rows.parent) & ~rows.on_gpu for each, rows in ranks]
-    nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), graph.order)
+    nodes = np.flatnonzero(np.concatenate(inside) & advised.simulated)
     taken = int(lag.sum() + graph.own[nodes].sum())
     if taken < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
         return

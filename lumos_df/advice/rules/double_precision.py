@@ -31,7 +31,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         mask & (rows.on_gpu & (rows.collective == NONE) if on_gpu else rows.kind == CPU_OP) for rows, mask in ranks
     ]
     graph = advised.event_graph
-    node = np.intersect1d(np.flatnonzero(np.concatenate(works)), graph.order)
+    node = np.flatnonzero(np.concatenate(works) & advised.simulated)
     share = [host.share(mask) for host, mask in zip(advised.host_works, works, strict=True)]
     lag = np.round(np.maximum(graph.lag, 0) * (0 if on_gpu else np.concatenate(share))).astype(np.int64)
     in_step = np.concatenate([rows.step >= 0 for rows in advised.ranks])[node] | (advised.step_number[0] == NONE)

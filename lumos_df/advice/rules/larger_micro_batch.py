@@ -51,7 +51,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if _gain(advised, host) <= _gain(advised, apply) / 2:
         return
     most = int(np.argmax(more))
-    works, to_host = np.intersect1d(np.flatnonzero(own), graph.order), ~gpu[graph.dst]
+    works, to_host = np.flatnonzero(own & advised.simulated), ~gpu[graph.dst]
     spared = (graph.own[works] // 2).sum() + np.round(np.maximum(graph.lag, 0) * lag / 2)[to_host].sum()
     yield Remedy(
         rule="larger_micro_batch",
