@@ -41,6 +41,8 @@ class HostJob:
     """Ranks of which this is one: each block's output is reduced, in no time."""
     tables: int = 0
     """Tables of one size beside that of tokens, in which each sample is looked up."""
+    answers: int = 0
+    """Products behind the layers, each with a parameter, that lead to so many answers of 48 numbers."""
     decodes: bool = False
     """Whether as many layers of a decoder come behind: they attend twice, then to half of the tokens, without MLP."""
     at_once: bool = False
@@ -201,31 +203,42 @@ class _Writer:
             self.operator("aten::copy_", gradient, gradient)
 
     def passes(self) -> None:
-        job = self.job
-        for _ in range(job.micro_batches):
+        for _ in range(self.job.micro_batches):
             self.phase = "forward"
-            self.operator("aten::embedding", (2000, job.hidden), (job.batch, job.sequence))
-            for _ in range(job.tables):
-                self.operator("aten::embedding", (1000, 32), (job.batch, 1))
-            if job.collective == "recv":
-                self.communicate("recv", (job.batch, job.sequence, job.hidden), 1)
-            for layer in range(job.layers):
-                at, started = len(self.events), self.now
-                self.block(backward=False)
-                if job.named:
-                    self._around(f"nn.Module: Block_{layer}", at, started)
-            for _ in range(job.layers * job.decodes):
-                self.decoded(backward=False)
-            self.operator("aten::mm", (job.tokens, job.hidden), (job.hidden, 2000))
+            self.forward()
             self.phase = "backward"
-            self.operator("aten::mm", (job.tokens, 2000), (2000, job.hidden), backward=True)
-            for _ in range(job.layers * job.decodes):
-                self.decoded(backward=True)
-            for _ in range(job.layers):
-                self.block(backward=True)
-            for _ in range(job.tables):
-                self.operator("aten::embedding_dense_backward", (job.batch, 1, 32), backward=True)
-            self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
+            self.backward()
+
+    def forward(self) -> None:
+        job = self.job
+        self.operator("aten::embedding", (2000, job.hidden), (job.batch, job.sequence))
+        for _ in range(job.tables):
+            self.operator("aten::embedding", (1000, 32), (job.batch, 1))
+        if job.collective == "recv":
+            self.communicate("recv", (job.batch, job.sequence, job.hidden), 1)
+        for layer in range(job.layers):
+            at, started = len(self.events), self.now
+            self.block(backward=False)
+            if job.named:
+                self._around(f"nn.Module: Block_{layer}", at, started)
+        for _ in range(job.layers * job.decodes):
+            self.decoded(backward=False)
+        for _ in range(job.answers):
+            self.operator("aten::mm", (job.tokens, job.hidden), (job.hidden, 48))
+        self.operator("aten::mm", (job.tokens, job.hidden), (job.hidden, 2000))
+
+    def backward(self) -> None:
+        job = self.job
+        self.operator("aten::mm", (job.tokens, 2000), (2000, job.hidden), backward=True)
+        for _ in range(job.answers):
+            self.operator("aten::mm", (job.tokens, 48), (48, job.hidden), backward=True)
+        for _ in range(job.layers * job.decodes):
+            self.decoded(backward=True)
+        for _ in range(job.layers):
+            self.block(backward=True)
+        for _ in range(job.tables):
+            self.operator("aten::embedding_dense_backward", (job.batch, 1, 32), backward=True)
+        self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
 
     def step(self, number: int) -> float:
         begin, job = self.now, self.job
@@ -254,7 +267,8 @@ class _Writer:
         return [(hidden,), *[(hidden, hidden)] * 4, (4 * hidden, hidden), (hidden, 4 * hidden)]
 
     def around_layers(self) -> list[tuple[int, ...]]:
-        return [(2000, self.job.hidden), (2000, self.job.hidden), (), (0, self.job.hidden)]
+        hidden = self.job.hidden
+        return [(2000, hidden), (2000, hidden), (), (0, hidden), *[(48, hidden)] * self.job.answers]
 
     def gradients(self) -> list[tuple[int, ...]]:
         first, *others = self.around_layers()
@@ -264,7 +278,8 @@ class _Writer:
         hidden, of_layer = self.job.hidden, self.of_layer()
         decoder = [(hidden,), *[(hidden, hidden)] * 4] * 2 * self.job.decodes
         of_layers = [*of_layer * self.job.layers, *decoder * self.job.layers]
-        return [(2000, hidden), *[(1000, 32)] * self.job.tables, *of_layers, (2000, hidden)]
+        behind = [(48, hidden)] * self.job.answers
+        return [(2000, hidden), *[(1000, 32)] * self.job.tables, *of_layers, *behind, (2000, hidden)]
 
     def update(self) -> None:
         shapes = self.parameters()

@@ -122,6 +122,14 @@ def test_every_stack_has_as_many_layers_and_each_sweep_of_an_optimizer_goes_thro
             assert row["step_ns"] == pytest.approx(wanted, rel=5e-3)
 
 
+def test_products_behind_layers_are_no_loop_over_parameters(tmp_path: Path) -> None:
+    """Many answers of one net are about as many products as the net has parameters: other layers change none."""
+    job = HostJob(layers=2, fused=True, answers=12)
+    corpus = ingested(tmp_path / "corpus", write(job, tmp_path / "job"))
+    for row in answers(corpus, "layers=4"):
+        assert row["step_ns"] == pytest.approx(1000 * replace(job, layers=4).step_us(), rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("change", "truth"),
     [

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.packed_keys import dense, packed
+from lumos_df.schema.codes import NONE
+from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.whatif.durations import added_gradients, fused_updates
@@ -20,7 +22,8 @@ def turns(trace: Trace, structure: Structure, working: NDArray[np.int32], more: 
 
     Operators of one name that run in a step between two layers, as often as there are parameters or so many times as
     often, are such turns. Those of a parameter's shape come as often as it, others as all parameters; parameters
-    outside of layers may have a turn more, or none.
+    outside of layers may have a turn more, or none. What autograd links is the model's: a net with many heads behind
+    its layers multiplies as often.
 
     Args:
         trace: a rank without a GPU.
@@ -35,8 +38,9 @@ def turns(trace: Trace, structure: Structure, working: NDArray[np.int32], more: 
         return often
     inside = structure.layer[fused_updates.last_linked(trace, added)] >= 0
     grown = np.where(inside, more, 1.0)
-    row = working[structure.layer[working] < 0]
-    between = np.cumsum(structure.layer[working] >= 0)[structure.layer[working] < 0]
+    outside = (structure.layer[working] < 0) & ~_differentiated(trace)[working]
+    row = working[outside]
+    between = np.cumsum(structure.layer[working] >= 0)[outside]
     loop = dense(packed(trace.rows.thread[row], trace.rows.step[row], between, trace.rows.name[row]))
     held = np.bincount(loop)[loop]
     times = np.maximum(np.round(held / parameters), 1)
@@ -49,6 +53,16 @@ def turns(trace: Trace, structure: Structure, working: NDArray[np.int32], more: 
     ratio = np.where(of_shape > 0, after / np.maximum(of_shape, 1), grown.mean())
     often[row] = ratio[of_word[trace.dims.code[row]]]
     return often
+
+
+def _differentiated(trace: Trace) -> NDArray[np.bool_]:
+    """Return which rows are, or run in, an operator with a backward one, or that backward one [n]."""
+    rows = trace.rows
+    linked = rows.forward.copy()
+    ahead = rows.forward[rows.forward >= 0]
+    linked[ahead] = ahead
+    differentiated: NDArray[np.bool_] = inherit(linked, rows.parent, rows.thread) != NONE
+    return differentiated
 
 
 def _first(word: str) -> str:
