@@ -328,16 +328,25 @@ def report(
         write_page(corpus, html, plans)
         typer.echo(f"{html}: {format_bytes(html.stat().st_size)}; open it in a browser", err=True)
         return
-    on_demand.prepare_views(corpus, names or reports.report_views(), notes.tell)
+    prepare = partial(on_demand.prepare_views, corpus, names or reports.report_views(), notes.tell)
     # The summary says them itself.
     told = names or (() if on_screen else reports.report_views())
     tell = partial(notes.limits, names=told, on_screen=on_screen and form is None)
     if output is not None and not (len(names) == 1 and output.suffix):
         files = reports.export(
-            corpus, output, names, form or Format.CSV, engine=engine, workers=workers, address=address, before=tell
+            corpus,
+            output,
+            names,
+            form or Format.CSV,
+            engine=engine,
+            workers=workers,
+            address=address,
+            prepare=prepare,
+            before=tell,
         )
         typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
         return
+    prepare()
     with catalog.connect(corpus) as connection:
         tell(connection)
     if output is not None:

@@ -3,8 +3,8 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,12 @@ from lumos_df.base.files import flush
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
+from lumos_df.corpus import summaries
 from lumos_df.corpus.catalog import connect, one_line_errors
-from lumos_df.corpus.kept_rows import keep
+from lumos_df.corpus.kept_rows import keep_computed, keep_recorded, recorded
 from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
 from lumos_df.corpus.object_store import as_named
-from lumos_df.corpus.output import Format, interruptible, whole_file, write, write_rows
+from lumos_df.corpus.output import Format, Result, interruptible, whole_file, write, write_rows
 from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import views
 from lumos_df.schema import ADVISED_JOBS, COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
@@ -276,7 +277,7 @@ def select(name: str, form: Format | None) -> str:
     return f"SELECT {', '.join(map(_with_unit, columns[name]))} FROM {name}"
 
 
-def export(
+def export(  # noqa: PLR0913  # each says one thing of what is written
     corpus: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     names: Sequence[str] = (),
@@ -285,6 +286,7 @@ def export(
     engine: Engine = Engine.SERIAL,
     workers: int | None = None,
     address: str | None = None,
+    prepare: Callable[[], None] | None = None,
     before: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
 ) -> tuple[Path, ...]:
     """Write one file a view into `folder`, which is made if it is not there, and return the files.
@@ -297,7 +299,8 @@ def export(
         names: the views.
         form: how to write them.
         engine, workers, address: where each view is asked, as for `runner.map_items`.
-        before: is called with the open corpus before anything is written.
+        prepare: is called once, and stores what views read that was not recorded; other views are asked meanwhile.
+        before: is called with the open corpus after that, before any file appears.
 
     Raises:
         CorpusError: there is no corpus.
@@ -307,6 +310,10 @@ def export(
     place = local_path(folder)
     queries = {name: select(name, form) for name in names or report_views()}
     files = tuple(place / f"{name}.{form.suffix}" for name in queries)
+    # Those of many traces answer from summaries, which are made first.
+    if prepare and (engine is not Engine.SERIAL or summaries.many(Path(corpus))):
+        prepare()
+        prepare = None
     if engine is not Engine.SERIAL:
         if before:
             with connect(corpus) as connection:
@@ -315,25 +322,47 @@ def export(
         each = list(zip(queries, files, strict=True))
         results(map_items(ask, each, engine=engine, workers=workers, address=address))
         return files
-    with connect(corpus) as connection:
+    early = recorded(queries) if prepare else []
+    # A file waits for the disk, up to a tenth of a second, while the next views are asked.
+    with connect(corpus) as connection, ExitStack() as written, ThreadPoolExecutor() as publishers:
         types = interruptible(connection, partial(_types, connection))
-        interruptible(connection, partial(keep, connection, queries))
+
+        def draft(name: str) -> ExitStack:
+            own = {_unit_name(column) if form is Format.CSV else column: kind for column, kind in types[name].items()}
+            unpublished = written.enter_context(ExitStack())
+            path = unpublished.enter_context(whole_file(place / f"{name}.{form.suffix}", listed=False))
+            write_rows(connection, queries[name], own, form, path)
+            return unpublished
+
+        def begin() -> list[ExitStack]:
+            keep_recorded(connection, queries)
+            return [draft(name) for name in early]
+
+        with _meanwhile(connection, begin) as begun:
+            if prepare:
+                prepare()
+        interruptible(connection, partial(keep_computed, connection, queries))
         if before:
             before(connection)
-        # A file waits for the disk, up to a tenth of a second, while the next views are asked.
-        with ThreadPoolExecutor() as publishers:
-            published = []
-            for (name, sql), file in zip(queries.items(), files, strict=True):
-                own = {
-                    _unit_name(column) if form is Format.CSV else column: kind for column, kind in types[name].items()
-                }
-                with ExitStack() as draft:
-                    write_rows(connection, sql, own, form, draft.enter_context(whole_file(file, listed=False)))
-                    published.append(publishers.submit(draft.pop_all().close))
-            for file_published in published:
-                file_published.result()
+        published = [publishers.submit(unpublished.close) for unpublished in begun.result()]
+        published += [publishers.submit(draft(name).close) for name in queries if name not in early]
+        for file_published in published:
+            file_published.result()
     flush(place)
     return files
+
+
+@contextmanager
+def _meanwhile(connection: duckdb.DuckDBPyConnection, work: Callable[[], Result]) -> Iterator[Future[Result]]:
+    """Run `work`, which queries `connection`, beside the block; an error of the block ends it and is the one raised."""
+    with ThreadPoolExecutor(1) as thread:
+        future = thread.submit(work)
+        try:
+            yield future
+            future.result()
+        except BaseException:
+            connection.interrupt()
+            raise
 
 
 def _types(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, str]]:

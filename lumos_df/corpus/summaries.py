@@ -45,6 +45,11 @@ def current(corpus: Path) -> tuple[str, frozenset[str]]:
     return f"{SUMMARIES}/{state}", frozenset((*_TABLES, *_OF_TRACES, *_OF_JOBS))
 
 
+def many(corpus: Path) -> bool:
+    """Return whether a corpus has so many traces that summaries of them are kept."""
+    return len(_folders(corpus)) >= _AT_LEAST
+
+
 def helps(names: set[str]) -> bool:
     """Return whether summaries would answer one of some views sooner."""
     return any(names & readers(name) for name in (*_OF_TRACES, *_OF_JOBS))
@@ -56,7 +61,7 @@ def keep(corpus: Path) -> int:
     They are dropped where another command changes a trace meanwhile. Raises `OSError` where the corpus cannot be
     written, `duckdb.Error` where a table cannot be read.
     """
-    if len(_folders(corpus)) < _AT_LEAST:
+    if not many(corpus):
         return 0
     time.sleep(_TICK_S)
     state = _state(corpus)

@@ -73,6 +73,7 @@ __all__ = [
     "ORIGINS",
     "PHASES",
     "PROCESS_GROUPS",
+    "RECORDED",
     "RECORD_DIALECTS",
     "REPLAYS",
     "REPLAY_STEPS",
@@ -92,7 +93,7 @@ FORMAT: Final = 4
 ID_LENGTH: Final = 16
 """Hex digits of the digest of a file that make its trace_id."""
 
-TABLES: Final = (
+RECORDED: Final = (
     TRACES,
     ORIGINS,
     OPERATORS,
@@ -104,6 +105,11 @@ TABLES: Final = (
     MEMORY_SEGMENTS,
     MEMORY_HISTORY,
     COLLECTIVE_RECORDS,
+)
+"""Tables that are filled when a file is read, and stay as they are."""
+
+TABLES: Final = (
+    *RECORDED,
     EDGES,
     COLLECTIVE_MEMBERS,
     CLOCKS,

@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -12,16 +15,17 @@ import pytest
 from typer.testing import CliRunner
 
 import lumos_df
+from lumos_df.advice import on_demand
 from lumos_df.advice.job_advice import advise
-from lumos_df.base.errors import QueryError
+from lumos_df.base.errors import CorpusError, QueryError
 from lumos_df.base.runner import Engine
 from lumos_df.cli.app import app
 from lumos_df.cli.screens.summary_screen import draw
 from lumos_df.corpus import report, table_files
-from lumos_df.corpus.kept_rows import keep
+from lumos_df.corpus.kept_rows import keep_computed, keep_recorded
 from lumos_df.corpus.layout import write_manifest
 from lumos_df.corpus.limits import TRUSTED_PCT, Recorded, limits
-from lumos_df.corpus.output import Format
+from lumos_df.corpus.output import Format, write_rows
 from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
 from lumos_df.corpus.view_files import read_once
 from lumos_df.schema import ADVISED_JOBS
@@ -210,7 +214,8 @@ def test_a_report_is_of_the_traces_that_were_there_when_it_began(tmp_path: Path)
     corpus = tmp_path / "corpus"
     ingest([small(tmp_path / "job/rank0.json")], corpus, workers=1)
     with lumos_df.connect(corpus) as connection:
-        keep(connection, report.report_views())
+        keep_recorded(connection, report.report_views())
+        keep_computed(connection, report.report_views())
         views = ("operator_summary", "step", "full_queue", "corpus_summary")
         before = [connection.execute(f"FROM {view}").fetchall() for view in views]
         ingest([small(tmp_path / "job/rank1.json")], corpus, workers=1)
@@ -268,6 +273,72 @@ def test_a_view_that_fails_leaves_the_files_before_it_and_no_draft(
     with pytest.raises(QueryError, match="broken"):
         report.export(sample_corpus, tmp_path / "report", tuple(queries))
     assert [file.name for file in (tmp_path / "report").iterdir()] == ["gpu_time.csv"]
+
+
+def test_views_of_what_was_recorded_are_asked_while_the_rest_is_prepared(
+    sample_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    both = Event()
+
+    def writes(connection: duckdb.DuckDBPyConnection, sql: str, *rest: Any) -> None:
+        write_rows(connection, sql, *rest)
+        asked.append(sql.rpartition(" FROM ")[2])
+        if set(asked) == {"step", "operator_summary"}:
+            both.set()
+
+    monkeypatch.setattr(report, "write_rows", writes)
+
+    def prepare() -> None:
+        assert both.wait(60)
+        asked.append("prepared")
+
+    def before(_: duckdb.DuckDBPyConnection) -> None:
+        assert not [*(tmp_path / "out").glob("*.csv")]
+
+    names = ["breakdown", "step", "stall", "operator_summary"]
+    files = report.export(sample_corpus, tmp_path / "out", names, prepare=prepare, before=before)
+    assert asked == ["step", "operator_summary", "prepared", "breakdown", "stall"]
+    assert [file.name for file in files] == [f"{name}.csv" for name in names]
+    plain = report.export(sample_corpus, tmp_path / "plain", names)
+    assert [file.read_bytes() for file in files] == [file.read_bytes() for file in plain]
+
+
+def test_views_see_what_is_prepared_beside_them(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    ingest([small(tmp_path / "job/rank0.json")], corpus, workers=1)
+    names = ("corpus_summary", "kernel_summary", "overlap")
+    prepare = partial(on_demand.prepare_views, corpus, names, print)
+    files = report.export(corpus, tmp_path / "first", names, prepare=prepare)
+    again = report.export(corpus, tmp_path / "again", names)
+    assert [file.read_bytes() for file in files] == [file.read_bytes() for file in again]
+
+
+@pytest.mark.parametrize("error", [CorpusError("bad"), KeyboardInterrupt()], ids=["bad", "stopped"])
+def test_what_cannot_be_prepared_ends_a_report_without_a_file(
+    sample_corpus: Path, tmp_path: Path, error: BaseException
+) -> None:
+    def prepare() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        report.export(sample_corpus, tmp_path / "out", ["step", "stall"], prepare=prepare)
+    assert [*tmp_path.glob("out/*")] == []
+
+
+def test_summaries_are_made_before_any_view_of_many_traces_is_asked(
+    sample_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lumos_df.corpus.summaries._AT_LEAST", 2)
+    order: list[str] = []
+
+    def opened(corpus: Path) -> duckdb.DuckDBPyConnection:
+        order.append("asked")
+        return lumos_df.connect(corpus)
+
+    monkeypatch.setattr(report, "connect", opened)
+    report.export(sample_corpus, tmp_path / "out", ["step"], prepare=lambda: order.append("prepared"))
+    assert order == ["prepared", "asked"]
 
 
 def test_an_unknown_view_writes_nothing(sample_corpus: Path, tmp_path: Path) -> None:

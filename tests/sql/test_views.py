@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from lumos_df.corpus.catalog import blank
-from lumos_df.corpus.kept_rows import keep
+from lumos_df.corpus.kept_rows import keep_computed, keep_recorded
 from lumos_df.corpus.report import report_views
 from lumos_df.corpus.view_files import Macro, View, macros, views
 from lumos_df.schema import TABLES
@@ -79,7 +79,8 @@ def test_a_view_says_the_same_over_rows_that_are_kept(view: str) -> None:
     plain = database().execute(ask).fetchall()
     assert plain
     with database().cursor() as connection:
-        keep(connection, [view])
+        keep_recorded(connection, [view])
+        keep_computed(connection, [view])
         assert connection.execute(ask).fetchall() == plain
 
 
