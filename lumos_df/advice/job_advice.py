@@ -1,6 +1,7 @@
 """What to change in the jobs of a corpus: every rule asked, its changes simulated, the result stored."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -145,14 +146,11 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             marked=bool((of_job.step_number != NONE).any()),
             operators=sum(int(np.count_nonzero(rows.kind != OTHER_KIND)) for rows in of_job.ranks),
         )
-        of_replay = replay_warnings.of_traces(loaded)
+        with ThreadPoolExecutor(1) as beside:
+            stalled = beside.submit(_stalls, of_job)
+            told = _warnings(corpus, of_job)
+            shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
         matched = _store_waits(corpus, of_job) if unmatched & set(ids) else None
-        warnings = [
-            *profiler_overhead.told(corpus, ids),
-            *steps_without_backward.note(of_job),
-            *_unseen(of_job),
-            *(text for texts in of_replay for text in texts),
-        ]
         result = JobAdvice(
             job=of_job.name,
             trace_ids=tuple(ids),
@@ -167,14 +165,13 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             advice=tuple(found),
             limits=tuple(limits([recording])),
             # Of a job of hosts alone its limits say so.
-            warnings=tuple(text for text in dict.fromkeys(warnings) if gpu_rows or text != replay_warnings.HOST_ALONE),
+            warnings=tuple(text for text in dict.fromkeys(told) if gpu_rows or text != replay_warnings.HOST_ALONE),
             matched=matched,
         )
-        for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
-            stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
+        for graph, of_rank in zip(of_job.graphs, stalled.result(), strict=True):
+            stalls.write(corpus, graph, of_rank)
         if paths or result.without or result.lacks_ranks:
             write_simulated(corpus, loaded, of_job.played, of_job.host_works, gains=paths)
-        shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
         table_files.write(corpus, ids[0], schema.ADVISED_JOBS, {"error_pct": [error_pct]})
         for number, trace_id in enumerate(ids):
             table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))
@@ -185,6 +182,22 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
 def _of_rules(advised: AdvisedJob) -> list[list[Remedy]]:
     """Return what each rule proposes. They ask side by side: most of their time goes by in loops without the lock."""
     return in_threads(lambda rule: list(rule(advised)), RULES)
+
+
+def _stalls(advised: AdvisedJob) -> list[stalls.Stalls]:
+    """Return the stalls of each rank."""
+    each = zip(advised.graphs, advised.host_works, advised.shapes, strict=True)
+    return [stalls.find(graph, host, shape=shape) for graph, host, shape in each]
+
+
+def _warnings(corpus: Path, advised: AdvisedJob) -> list[str]:
+    """Return what a reader should know about the recording and its replay, one sentence each."""
+    return [
+        *profiler_overhead.told(corpus, [rows.trace_id for rows in advised.ranks]),
+        *steps_without_backward.note(advised),
+        *_unseen(advised),
+        *(text for texts in replay_warnings.of_traces(advised.job) for text in texts),
+    ]
 
 
 def _unseen(advised: AdvisedJob) -> list[str]:
