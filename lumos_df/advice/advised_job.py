@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lumos_df.advice import host_silences
+from lumos_df.advice import host_silences, operator_delays
 from lumos_df.advice.host_silences import StepSilences
 from lumos_df.advice.kernel_calls import KernelCalls, kernel_calls
+from lumos_df.advice.operator_delays import OperatorDelays
 from lumos_df.advice.program_words import ProgramWords
 from lumos_df.base.errors import HardwareError
 from lumos_df.corpus.layout import trace_folder
@@ -115,6 +116,11 @@ class AdvisedJob:
     def silences(self) -> StepSilences:
         """The long silences of the hosts."""
         return host_silences.of_job(self.host_works, self.played.replays)
+
+    @cached_property
+    def operator_delays(self) -> OperatorDelays:
+        """What operators of hosts without a GPU lose to other programs."""
+        return operator_delays.of_job(self.played.replays, self.shapes)
 
     @cached_property
     def kernel_calls(self) -> list[KernelCalls]:

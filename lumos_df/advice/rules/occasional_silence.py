@@ -45,6 +45,9 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     of_steps, of_ranks = len(np.unique(number[held])), len(np.unique(rank[held]))
     if most[kind] < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
         return
+    # Where operators are as late in most steps, whatever took the core took it from silences, too.
+    if most[kind] <= advised.operator_delays.usual_ns[held].sum():
+        return
     if of_steps > 1 and of_ranks > min(len(bounds) - 1, 1):
         in_turn = of_steps > np.bincount(rank[held]).max()
         one = kind < len(silences.kinds)

@@ -119,7 +119,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             others = step[~np.isin(step, with_it)]
             _, of_step = np.unique(others, return_inverse=True)
             lost = np.bincount(of_step, over[~np.isin(step, with_it)])
-            if over[mine].sum() <= len(with_it) * lost.max(initial=0):
+            most = max(lost.max(initial=0), advised.operator_delays.usual_ns.max(initial=0))
+            if over[mine].sum() <= len(with_it) * most:
                 continue
             less = np.where(mine, over, 0 if waits else stalls.waiting_for(mine))
             told |= less > 0
