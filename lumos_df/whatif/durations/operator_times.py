@@ -47,6 +47,7 @@ is off by no more. That of what was measured is how GPUs differ: the like kernel
 deviation of 0.9 % in the median, and so those of two GPUs by 1.6 %."""
 _ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
 """What every doubling or halving adds to it."""
+_OPTIMIZER_KERNELS: Final = FAMILIES.index("optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +234,10 @@ def times(
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(kernels.before)
     after = np.where(unknown, _like_others(change, kernels, after, about.structure.phase[kernels.row]), after)
-    faster = change.measured_on.memory_rate / change.runs_on.memory_rate
-    if (growth := _growth(change)) != 1:
-        after = np.where(updates(about, change.old, kernels.row), kernels.time * growth * faster, after)
+    faster, growth = change.measured_on.memory_rate / change.runs_on.memory_rate, _growth(change)
+    # Lists of parameters are recorded without shapes: how many samples there are is nothing to them.
+    of_parameters = updates(about, change.old, kernels.row) | (unknown & (growth == 1) & _optimizes(about, kernels.row))
+    after = np.where(of_parameters & (unknown | (growth != 1)), kernels.time * growth * faster, after)
     after *= _shared_out(anchor, change, rank, kernels.row)
     if change.old.sp != change.new.sp:
         apart = token_shares.between_products(about, anchor.job.graphs[rank], change.old)[kernels.row]
@@ -329,6 +331,13 @@ def updates(about: DescribedRank, sizes: Sizes, row: NDArray[np.int32]) -> NDArr
     operator = shaped(about.trace, row)
     updating |= long[np.where(operator >= 0, about.trace.dims.code[operator], NONE)]
     return updating & rows.on_gpu[row]
+
+
+def _optimizes(about: DescribedRank, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which rows run in the optimizer, or go over many tensors at once as its kernels do: clipping, clearing."""
+    optimizes: NDArray[np.bool_] = about.structure.phase[row] == OPTIMIZER
+    optimizes |= about.trace.rows.family[row] == _OPTIMIZER_KERNELS
+    return optimizes
 
 
 def _looks_up(about: DescribedRank, row: NDArray[np.int32]) -> NDArray[np.bool_]:
