@@ -22,12 +22,19 @@ def job(
     taken: str = "aten::select",
     shapes: bool = True,
     widths: int = 1,
+    apart: str = "",
 ) -> Advised:
-    """Return what is said of a job whose steps of 3000 us take so many items out of a tensor of that size."""
+    """Return what is said of a job whose steps of 3000 us take so many items out of a tensor of that size.
+
+    `apart`: what takes the tensor, whose first size that is then, apart before.
+    """
     events: list[Event] = []
     tensor: dict[str, Any] = {"Input_Dims": [[8, size, 4], [], []]} if shapes else {}
+    whole: dict[str, Any] = {"Input_Dims": [[size, 4]]} if shapes else {}
     for step, begin in enumerate(range(0, 3000 * STEPS, 3000)):
         events += [annotation(f"ProfilerStep#{step}", begin, 2999), op("aten::ones", begin + 1, 500)]
+        if apart:
+            events.append(op(apart, begin + 503, 5, **whole))
         for number in range(items):
             at = begin + 510 + ROUND * number
             row: dict[str, Any] = {"Input_Dims": [[8, 4 + number % widths], [4, 4]]} if shapes else {}
@@ -54,10 +61,25 @@ def test_a_loop_over_items_is_the_first_advice(tmp_path: Path) -> None:
     assert first.high_ns > 0.95 * most
 
 
+def test_a_tensor_that_is_gone_through_is_taken_apart_once(tmp_path: Path) -> None:
+    first = job(tmp_path, taken="aten::relu", apart="aten::unbind").first
+    assert first.remedy.rule == "item_loop"
+    every = 2 * ITEMS * ROUND * (ITEMS - 1) / ITEMS
+    assert first.high_ns > 950 * every
+    assert first.low_ns < 1050 * (every - 4 * PRODUCT * ITEMS)
+
+
 @pytest.mark.parametrize(
     "other",
-    [{"items": 5}, {"taken": "aten::relu"}, {"shapes": False}, {"widths": 2}],
-    ids=["some items", "layers", "no shapes", "other shapes"],
+    [
+        {"items": 5},
+        {"taken": "aten::relu"},
+        {"shapes": False},
+        {"widths": 2},
+        {"taken": "aten::relu", "apart": "aten::unbind", "items": 8},
+        {"taken": "aten::relu", "apart": "aten::unbind", "items": 4, "size": 4},
+    ],
+    ids=["some items", "layers", "no shapes", "other shapes", "layers after a split", "queries, keys and values"],
 )
 def test_what_repeats_for_another_reason_is_left_alone(tmp_path: Path, other: dict[str, Any]) -> None:
     assert not list(item_loop.remedies(job(tmp_path, **other).job))

@@ -13,6 +13,7 @@ from lumos_df.advice.host_stretches import runs_of, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import PRODUCT
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import typical_values
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows, coded
 from lumos_df.graph.simulate.forward import inherited
@@ -20,6 +21,8 @@ from lumos_df.schema.codes import CPU_OP, NONE
 
 _TAKES: Final = "aten::select"
 """What takes an item out of a tensor, as `x[:, t]` does."""
+_TAKES_ALL: Final = "aten::unbind"
+"""What takes all of them at once, as `for row in x` does."""
 _BACKWARD: Final = "autograd::"
 
 
@@ -32,7 +35,9 @@ class _Loop:
     run: NDArray[np.int64]
     """The run of each: of each step a forward and a backward one [k]."""
     items: int
-    """How many times its operators run in a step."""
+    """How many times its operators run in a row."""
+    most: int
+    """As many or more, up to this."""
     operators: int
     """How many they are, each time."""
     work_ns: int
@@ -56,9 +61,11 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     gain = taken - once - min(work, taken - once) / 2
     _, apply = without_stretches(advised, call, run, part=gain / taken if taken else 0.0)
     more = format_ns(round(gain / len(advised.steps_ns)))
+    most = max(loop.most for loop in loops)
+    often = f"{items}{f' to {most}' if most > items else ''}"
     yield Remedy(
         rule="item_loop",
-        what=f"{loops[0].operators} operators run {items} times in a row, for an item of a tensor at a time, {more} a "
+        what=f"{loops[0].operators} operators run {often} times in a row, for an item of a tensor at a time, {more} a "
         "step more than for all at once: if no item needs the one before, call them once",
         known=Known.MODELLED,
         rests_on=format_count(sum(map(len, call)), "operator"),
@@ -70,15 +77,19 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
     """Return the loop of a rank that takes most, None where no shapes show one.
 
-    Between each item that is taken and the next the same operators run, of the same shapes, and as many items are taken
-    as the tensor has in one of its dimensions, but for one: layers of a model, which repeat, too, take none.
+    From one round to the next the same operators run, of the same shapes. A round takes an item, and as many are taken
+    as the tensor has in one of its dimensions, but for one; or a tensor was taken apart before into as many as there
+    are rounds. Layers of a model, which repeat, too, do neither.
     """
     rows, shape = advised.ranks[place], advised.shapes[place]
     operator = rows.kind == CPU_OP
     outer = np.flatnonzero(operator & (rows.step >= 0) & ~np.append(operator, False)[rows.parent])
     outer = outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
     code = dense(packed(rows.name[outer], shape[outer]))
-    at = np.flatnonzero(rows.named(lambda text: text == _TAKES)[outer] & (shape[outer] >= 0))
+    takes, apart = (rows.named(lambda text, name=name: text == name)[outer] for name in (_TAKES, _TAKES_ALL))
+    # The last tensor that was taken apart before each operator.
+    before = np.maximum.accumulate(np.where(apart, np.arange(len(outer)), NONE))
+    at = np.flatnonzero((takes | (before >= 0)) & (shape[outer] >= 0))
     if len(at) < 2:
         return None
     at = at[np.lexsort((at, code[at], rows.step[outer[at]], rows.thread[outer[at]]))]
@@ -93,29 +104,40 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
     bounds = np.flatnonzero(np.diff(np.concatenate(([False], repeats, [False]))))
     first, last = bounds[::2], bounds[1::2] + 1
     items = last - first + 1
-    most = _largest_dimension(advised, place, outer[at[first]])
-    whole = items >= most - 1
+    largest, rounds = _sizes(advised, place, outer)
+    of_apart = np.where(before[at[first]] == before[at[last]], before[at[first]], NONE)
+    rounds = np.where(
+        (of_apart >= 0) & (rows.step[outer[of_apart]] == rows.step[outer[at[first]]]), rounds[of_apart], 0
+    )
+    whole = takes[at[first]] & (items >= largest[at[first]] - 1)
+    # Fewer are parts, such as queries, keys and values.
+    whole |= (rounds > typical_values.FEW) & (items >= rounds - 1) & (items <= rounds)
     first, last, items = first[whole], last[whole], items[whole]
     if not len(first):
         return None
-    kind = code[at[first]]
+    # Tensors of other sizes go through the same program.
+    kind = dense(packed(rows.name[outer[at[first]]], period[first]))
     lasts = rows.ts[outer[at[last]]] - rows.ts[outer[at[first]]]
     chosen = kind == np.argmax(np.bincount(kind, lasts))
     first, last, items = first[chosen], last[chosen], items[chosen]
-    return _of_runs(rows, outer, at[first], at[last] + period[first], int(items.min()), int(period[first[0]]))
+    return _of_runs(rows, outer, at[first], at[last] + period[first], items, int(period[first[0]]))
 
 
-def _largest_dimension(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the largest size of the first tensor of some rows [k]."""
+def _sizes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the largest and the first size of the first tensor of some rows [k]."""
     code, words = coded(advised.columns(place, "input_dims")["input_dims"].dictionary_encode())
-    largest = [
-        max((size for size in (json.loads(word) or [[]])[0] if isinstance(size, int)), default=0) for word in words
-    ]
-    return np.array([*largest, NONE], np.int64)[code[row]]
+    first = [[size for size in (json.loads(word) or [[]])[0] if isinstance(size, int)] or [0] for word in words]
+    of_word = np.array([*((max(sizes), sizes[0]) for sizes in first), (NONE, NONE)], np.int64)
+    return of_word[code[row], 0], of_word[code[row], 1]
 
 
 def _of_runs(
-    rows: Rows, outer: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], items: int, operators: int
+    rows: Rows,
+    outer: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    items: NDArray[np.int64],
+    operators: int,
 ) -> _Loop:
     """Return the loop of some stretches of the outermost operators, from place `low` to before `high` each [r]."""
     edges = np.bincount(low, minlength=len(outer) + 1) - np.bincount(
@@ -134,7 +156,8 @@ def _of_runs(
     return _Loop(
         call=outer[chosen],
         run=runs_of(packed(rows.thread[outer], rows.step[outer]), chosen)[chosen],
-        items=items,
+        items=int(items.min()),
+        most=int(items.max()),
         operators=operators,
         work_ns=int((rows.dur - inner)[multiplies].sum()),
     )
