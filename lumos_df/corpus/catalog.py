@@ -15,9 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
+# Most of what `duckdb` takes to import are relations, which who only writes a catalogue does not build.
+try:
+    import _duckdb as engine
+except ImportError:  # a later version may call it otherwise
+    import duckdb as engine  # type: ignore[no-redef]
 
 from lumos_df.base.errors import ROOM, CorpusError, QueryError, nearest, shortage
 from lumos_df.base.files import publish_file, publish_files
@@ -27,6 +31,9 @@ from lumos_df.corpus.layout import CATALOG, SIGNATURE, check
 from lumos_df.corpus.object_store import opened
 from lumos_df.corpus.view_files import views
 from lumos_df.schema import TABLES
+
+if TYPE_CHECKING:
+    import duckdb
 
 _KEY_BYTES: Final = 32
 _LOG: Final = f"{CATALOG}.wal"
@@ -43,7 +50,7 @@ _CLOSED: Final = ("autoinstall_known_extensions", "autoload_known_extensions")
 views that a corpus of somebody else brings along are never run."""
 
 
-def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
+def connect(corpus: str | os.PathLike[str]) -> "duckdb.DuckDBPyConnection":
     """Open a corpus for reading, with every stored table and view at hand.
 
     The catalogue is written anew when it does not fit this version or the corpus has moved; where it cannot be
@@ -51,16 +58,18 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
 
     Raises `CorpusError` when `corpus` is no corpus that this version reads, or its store cannot be read.
     """
+    import duckdb  # noqa: F401, PLC0415 - gives connections their relations
+
     folder = opened(corpus)
     check(folder)
     script = _script(folder)
     connection = _open(folder, script)
     if connection is None:
-        with suppress(OSError, duckdb.Error, CorpusError):
+        with suppress(OSError, engine.Error, CorpusError):
             _write(folder, script)
         connection = _open(folder, script)
     if connection is None:
-        connection = duckdb.connect()
+        connection = engine.connect()
         _define(connection, script)
     for setting in _CLOSED:
         connection.execute(f"SET {setting} = false")
@@ -68,7 +77,7 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
     connection.execute("SET disabled_optimizers = 'late_materialization'")
     # DuckDB would draw it on standard output, between the rows of a query that takes two seconds. In a notebook
     # without ipywidgets it draws none, and refuses to be asked for that.
-    with suppress(duckdb.InvalidInputException):
+    with suppress(engine.InvalidInputException):
         connection.execute("SET enable_progress_bar = false")
     return connection
 
@@ -85,15 +94,17 @@ def write_catalog(corpus: Path) -> None:
         return
     try:
         _write(corpus, script)
-    except (OSError, duckdb.Error) as error:
+    except (OSError, engine.Error) as error:
         raise CorpusError(
             f"{corpus / CATALOG}: cannot be written{_because(error, 'check space, permissions')}"
         ) from error
 
 
-def blank() -> duckdb.DuckDBPyConnection:
+def blank() -> "duckdb.DuckDBPyConnection":
     """Return a database in memory that has every stored table, empty, and every view over them."""
-    connection = duckdb.connect()
+    import duckdb  # noqa: F401, PLC0415 - as above
+
+    connection = engine.connect()
     for table in TABLES:
         columns = ", ".join(f'"{column.name}" {definitions.duckdb_type(column.type)}' for column in table.columns)
         connection.execute(f"CREATE TABLE {table.name}({columns})")
@@ -101,7 +112,7 @@ def blank() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConnection:
+def query(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyConnection":
     """Start a query and return the connection to fetch its rows from.
 
     Raises `QueryError` when DuckDB refuses it. Rows stream, so fetch them inside `one_line_errors` too.
@@ -115,7 +126,7 @@ def one_line_errors() -> Iterator[None]:
     """Turn an error of DuckDB inside the block into a `QueryError`: one line, with the nearest table or view."""
     try:
         yield
-    except duckdb.Error as error:
+    except engine.Error as error:
         raise refused(error) from None
 
 
@@ -146,16 +157,16 @@ def _one_line(error: Exception) -> str:
     return "; ".join(part.strip() for part in message.splitlines() if part.strip()) + where
 
 
-def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | None:
+def _open(corpus: Path, script: tuple[str, ...]) -> "duckdb.DuckDBPyConnection | None":
     """Open the catalogue file for reading, or return None unless this user had it made by this script, as it is.
 
     DuckDB sees the file only then: to ask a view of it by whom it was made would run that view.
     """
-    with suppress(OSError, duckdb.Error):
+    with suppress(OSError, engine.Error):
         stated = (corpus / SIGNATURE).read_bytes()
         if _has_log(corpus) or not hmac.compare_digest(stated, _signature(script, (corpus / CATALOG).read_bytes())):
             return None
-        return duckdb.connect(corpus / CATALOG, read_only=True)
+        return engine.connect(corpus / CATALOG, read_only=True)
     return None
 
 
@@ -168,10 +179,10 @@ def _write(corpus: Path, script: tuple[str, ...]) -> None:
     """Write the catalogue: of one with the same views that is kept, or else of nothing."""
     of_corpus, of_all = script[:2], script[2:]
     # To bind all views takes most of the time that a small trace takes to ingest, and they are alike in every corpus.
-    template = cache_folder() / f"views-{_fingerprint((duckdb.__version__, *of_all))[:12]}.duckdb"
+    template = cache_folder() / f"views-{_fingerprint((engine.__version__, *of_all))[:12]}.duckdb"
     tables_read = "FROM " + ", ".join(f"(SELECT 1 FROM {table.name} LIMIT 0)" for table in TABLES)
     content = b""
-    with suppress(OSError, duckdb.Error, CorpusError):
+    with suppress(OSError, engine.Error, CorpusError):
         content = _content(corpus, (*of_corpus, tables_read), template.read_bytes())
     if not content:
         content = _content(corpus, script)
@@ -193,7 +204,7 @@ def _content(corpus: Path, script: tuple[str, ...], kept: bytes = b"") -> bytes:
             "threads": 1,
             "temp_directory": str(corpus.resolve() / f"{CATALOG}.tmp"),
         }
-        with duckdb.connect(draft, config=config) as connection:
+        with engine.connect(draft, config=config) as connection:
             connection.begin()
             (_run if kept else _define)(connection, script)
             connection.commit()
@@ -222,11 +233,11 @@ def signing_key() -> bytes:
     return secrets.token_bytes(_KEY_BYTES)
 
 
-def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:
+def _run(connection: "duckdb.DuckDBPyConnection", script: tuple[str, ...]) -> None:
     for statement in script:
         try:
             connection.execute(statement)
-        except duckdb.Error as error:
+        except engine.Error as error:
             what = statement.partition("(")[0].partition(" IS ")[0]
             remedy = "if another state of lumos-df made the corpus, ingest the traces again into a new folder"
             if os.strerror(errno.EACCES) in str(error):
@@ -234,7 +245,7 @@ def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None
             raise CorpusError(f"catalogue: cannot {what.lower()}{_because(error, remedy)}") from error
 
 
-def _define(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:
+def _define(connection: "duckdb.DuckDBPyConnection", script: tuple[str, ...]) -> None:
     """Run statements that define views; raises `ValueError` for a column of one that is not documented."""
     _run(connection, script)
     bare = connection.execute(

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import duckdb
-
 from lumos_df.base.files import publish_folder
 from lumos_df.base.locks import hold
 from lumos_df.corpus import definitions
@@ -92,6 +90,8 @@ def keep(corpus: Path) -> int:
 
 def _write(corpus: Path, traces: Sequence[str], names: Sequence[str], into: Path, number: int) -> None:
     """Write the rows that views and tables have of some traces, a file each."""
+    import duckdb  # noqa: PLC0415 - as below
+
     read = read_by(names)
     with duckdb.connect() as connection:
         for table in TABLES:
@@ -118,6 +118,8 @@ def _state(corpus: Path) -> str:
     folders = _folders(corpus)
     if len(folders) < _AT_LEAST:
         return ""
+    import duckdb  # noqa: PLC0415 - slow to import, and few corpora have summaries
+
     below = read_by((*_OF_TRACES, *_OF_JOBS))
     defined = [view.sql for view in views() if view.name in below]
     return hashlib.sha256(repr((duckdb.__version__, defined, sorted(folders.items()))).encode()).hexdigest()[:32]

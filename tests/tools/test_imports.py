@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SAMPLES
 from tools.imports import PACKAGE, violations
 
 HEAVY = ("duckdb", "fsspec", "numba", "numpy", "polars", "pyarrow", "torch")
@@ -68,6 +69,14 @@ def test_sql_needs_duckdb_alone(sample_corpus: Path) -> None:
     arguments = ["sql", "FROM gpu_time", "--corpus", str(sample_corpus), "--format", "json"]
     code = f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.main import main; main()"
     assert _imported(code) == ["duckdb"]
+
+
+def test_a_file_is_read_without_what_builds_queries(tmp_path: Path) -> None:
+    arguments = ["ingest", str(SAMPLES / "gpu_generated/rank0.json.gz"), "--corpus", str(tmp_path / "corpus")]
+    assert _imported(f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.main import main; main()") == [
+        "numpy",
+        "pyarrow",
+    ]
 
 
 @pytest.mark.parametrize("command", [("describe",), ("estimate", "--set", "dp=8")])
