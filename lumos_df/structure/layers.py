@@ -41,6 +41,7 @@ _OPERATORS: Final = (
     ("other", re.compile(r"aten::(?:addmm|mm|bmm|baddbmm)$")),
 )
 """What the operators say of a model that runs on no GPU."""
+_CONVOLVES: Final = re.compile(r"aten::\w*conv(?:olution|\d?d)")
 _BATCHED: Final = re.compile(r"aten::b(?:addb)?mm$")
 
 
@@ -301,9 +302,12 @@ def _kind(trace: Trace, kernels: ComputeKernels, forward: Passes) -> str:
     convolution, embedding, gemm = (int((family == code).sum()) for code in (CONVOLUTION, EMBEDDING, GEMM))
     if not trace.rows.on_gpu.any() or not len(kernels):
         names = [trace.rows.names[number] for number in np.unique(trace.rows.name[trace.rows.kind == CPU_OP]).tolist()]
+        kinds = [kind for kind, pattern in _OPERATORS if any(map(pattern.match, names))]
         if _attends_in_parts(trace):
-            return "transformer"
-        return next((kind for kind, pattern in _OPERATORS if any(map(pattern.match, names))), "none")
+            kinds = [_OPERATORS[0][0], *kinds]
+        if kinds[:1] == ["transformer"] and "convolutional" in kinds and _convolves(trace, kernels, forward):
+            return "convolutional"
+        return next(iter(kinds), "none")
     if is_attention[forward.place[forward.layer >= 0]].any():
         return "transformer"
     if convolution > gemm and convolution > attention:
@@ -317,6 +321,18 @@ def _attends_in_parts(trace: Trace) -> bool:
     That is a softmax of (batch, heads, tokens, tokens) in a model that multiplies batches of matrices.
     """
     return bool(trace.rows.named(_BATCHED.match).any() and attends_in_parts(trace).any())
+
+
+def _convolves(trace: Trace, kernels: ComputeKernels, forward: Passes) -> bool:
+    """Return whether a net of the host that attends is a convolutional one, as a U-Net that does so at its bottom is.
+
+    Then no layer attends, and convolutions have most of the forward pass's work.
+    """
+    if kernels.usual is None or kernels.attends[forward.place[forward.layer >= 0]].any():
+        return False
+    convolution = trace.rows.named(_CONVOLVES.match)[kernels.row[forward.place]]
+    work = kernels.usual[forward.place]
+    return bool(2 * work[convolution].sum() > work.sum())
 
 
 def _phases(

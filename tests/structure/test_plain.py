@@ -310,6 +310,26 @@ def test_a_softmax_that_no_batch_of_products_leads_to_is_no_attention(
     assert (job.facts["model"].value, job.facts["heads"].value) == ("other", None)
 
 
+@pytest.mark.parametrize("layers", [1, 8])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_convolutional_net_may_attend_at_its_bottom(
+    described: Callable[..., Description],
+    layers: int,
+    fused: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    heads, scores = (BATCH * 4, 64, 8), (BATCH * 4, 64, 64)
+    parts: list[Operator] = [("aten::bmm", (heads, (BATCH * 4, 8, 64))), ("aten::_softmax", (scores,))]
+    parts.append(("aten::bmm", (scores, heads)))
+    attention: Operator = ("aten::scaled_dot_product_attention", ((BATCH, 4, 64, 8),) * 3)
+    bottom = [linear(BATCH * 64, 32, 32), *([attention] if fused else parts), linear(BATCH * 64, 32, 32)]
+    down = [convolution(16, 32, 3), *residual(16, 32) * layers, convolution(32, 8, 16), *residual(32, 8)]
+    job = described(Plain([*down, *bottom, convolution(16, 8, 32), convolution(3, 32, 16)]))
+    told = [job.facts[name].value for name in ("model", "layers", "hidden", "micro_batch", "heads")]
+    assert told == ["convolutional", layers if layers > 1 else None, 16, BATCH, None]
+    # What is beside the layers grows along.
+    assert Sizes.of(job).channels == (32,)
+
+
 def test_a_net_of_convolutions_alone_has_its_width(described: Callable[..., Description]) -> None:
     job = described(Plain([convolution(24, 16, 3), *residual(24, 16) * 4, convolution(7, 16, 24)]))
     assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [4, 24, BATCH]

@@ -149,9 +149,9 @@ def _channels(about: Description) -> tuple[int, ...]:
         return tuple(sorted(widths_inside.between(operations) - {hidden}))
     inside = widths_inside.recurrent(operations, hidden)
     convolved = widths_inside.channels(operations).keys()
-    # Others are tokens that a convolution mixes.
+    # Others are tokens that a convolution mixes. Stages beside that of the layers grow along.
     if about.facts["model"].value == "convolutional" and hidden in convolved:
-        inside |= convolved
+        inside |= convolved | widths_inside.between(operations)
     for width in (hidden, *inside):
         inside = inside | widths_inside.beside(operations, width)
     # One channel in is a filter of its own for each channel.
