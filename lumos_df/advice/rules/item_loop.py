@@ -86,7 +86,8 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
     outer = np.flatnonzero(operator & (rows.step >= 0) & ~np.append(operator, False)[rows.parent])
     outer = outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
     code = dense(packed(rows.name[outer], shape[outer]))
-    takes, apart = (rows.named(lambda text, name=name: text == name)[outer] for name in (_TAKES, _TAKES_ALL))
+    takes = rows.named(lambda text: text == _TAKES)[outer]
+    apart = rows.named(lambda text: text == _TAKES_ALL)[outer]
     # The last tensor that was taken apart before each operator.
     before = np.maximum.accumulate(np.where(apart, np.arange(len(outer)), NONE))
     at = np.flatnonzero((takes | (before >= 0)) & (shape[outer] >= 0))
