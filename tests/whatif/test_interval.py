@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ def test_no_interval_is_narrower_than_the_steps_of_the_job_differ(tmp_path: Path
         low, middle, high = np.percentile(recorded, (10, 50, 90))
         assert (high - low) / 2 / middle > 0.05
         for row in rows:
-            assert half(row) > 0.99 * (high - low) / 2 / middle
+            # What comes once lasts as long in a longer step.
+            assert half(row) * row["iteration_time_s"] > 0.99 * (high - low) / 2
             assert alone(row, "what came once") > 0.05
 
 
@@ -77,7 +79,7 @@ def test_what_came_once_lasts_as_long_in_a_longer_step(tmp_path: Path) -> None:
 def test_a_host_that_bounds_the_step_is_why_it_may_be_longer(emulated: Path, tmp_path: Path) -> None:
     slow = emulate(tmp_path, Job(ranks=4, layers=6, hidden=256, batch=2, python_ns=6_000))
     for row in answers(slow, "dp=8"):
-        assert row["causes"][0].startswith("another run's host ±")
+        assert row["causes"][0].startswith("host ±")
         assert alone(row, "host") > 0.02
     for row in answers(emulated, "layers=12"):
         assert row["causes"][0] == row["interval_from"]
@@ -124,15 +126,24 @@ def of_speeds(tmp_path_factory: pytest.TempPathFactory) -> dict[float, Path]:
     return files
 
 
-def test_one_recording_does_not_tell_how_fast_the_host_of_another_run_is(
-    tmp_path: Path, of_speeds: dict[float, Path]
-) -> None:
-    for row in answers(ingested(tmp_path / "corpus", of_speeds[1.0]), "layers=8"):
-        assert row["interval_from"].startswith("another run's host ±")
-        assert 0.1 < alone(row, "another run's host") <= 0.21
-    # Its work on the host alone errs as kernels do.
+def test_calls_that_differ_tell_that_runs_may(tmp_path: Path, of_speeds: dict[float, Path]) -> None:
+    """A machine that disturbs single calls disturbs whole runs; operators that compute there err as kernels do."""
+    assert alone(answers(ingested(tmp_path / "steady", of_speeds[1.0]), "layers=8")[0], "another run's host") < 0.02
+    for slowest, least, most in ((1.1, 0.02, 0.1), (1.25, 0.2, 0.4), (2.5, 0.4, 0.44)):
+        folder = tmp_path / str(slowest)
+        (folder / "job").mkdir(parents=True)
+        shutil.copy(of_speeds[1.0], folder / "job")
+        _warp(folder / "job", stretches=150, slowest=slowest)
+        for row in answers(ingested(folder / "corpus", folder / "job"), "layers=8"):
+            assert row["interval_from"].startswith("another run's host ±")
+            assert least < alone(row, "another run's host") < most
     work = ingested(tmp_path / "work", hosted.write(hosted.HostJob(), tmp_path / "traces"))
     assert alone(answers(work, "layers=4")[0], "another run's host") < 0.1
+
+
+def test_too_few_calls_tell_nothing_of_other_runs(tmp_path: Path) -> None:
+    few = emulate(tmp_path, Job(ranks=1, layers=1, steps=1, hidden=256, batch=2, python_ns=6_000))
+    assert 0.1 < alone(answers(few, "batch_scale=2")[0], "another run's host") < 0.21
 
 
 def test_several_recordings_tell_how_much_their_hosts_differ(tmp_path: Path, of_speeds: dict[float, Path]) -> None:

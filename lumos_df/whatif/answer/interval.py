@@ -134,19 +134,21 @@ def _host(changed: ChangedJob, step: Steps) -> Cause:
 
     What came once, and is left out of the changed job, is a cause of its own.
     """
-    graphs = changed.job.graphs
-    spreads, factors = [], []
-    for rank in changed.ranks:
-        recorded = _usual_lengths(changed, rank)
-        shape = changed.anchor.about.ranks[rank].trace.dims.code
-        factors.append(host_spread.spread(changed.anchor.job.graphs[rank], shape, recorded))
-        spreads.append(host_spread.of_steps(recorded) if len(recorded) > 1 else 0.0)
-    low, high = _hosts(changed, step, [~graph.rows.on_gpu for graph in graphs], factors)
+    recorded = [_usual_lengths(changed, rank) for rank in changed.ranks]
+    spreads = [host_spread.of_steps(of_rank) if len(of_rank) > 1 else 0.0 for of_rank in recorded]
+    on_host = [~graph.rows.on_gpu for graph in changed.job.graphs]
+    low, high = _hosts(changed, step, on_host, [_host_spread(changed, rank) for rank in changed.ranks])
     return Cause(
         "host",
         [np.minimum(end, lasts * np.exp(-spread)) for end, lasts, spread in zip(low, step, spreads, strict=True)],
         [np.maximum(end, lasts * np.exp(spread)) for end, lasts, spread in zip(high, step, spreads, strict=True)],
     )
+
+
+def _host_spread(changed: ChangedJob, rank: int) -> float:
+    """Return by how much the host's time of a recorded rank differs between two steps of two runs, as a logarithm."""
+    shape = changed.anchor.about.ranks[rank].trace.dims.code
+    return host_spread.spread(changed.anchor.job.graphs[rank], shape, _usual_lengths(changed, rank))
 
 
 def _came_once(changed: ChangedJob, step: Steps) -> list[Cause]:
@@ -177,10 +179,14 @@ def _usual_lengths(changed: ChangedJob, rank: int) -> NDArray[np.int64]:
 def _another_run(changed: ChangedJob, step: Steps) -> Cause:
     """Return what comes of another run's host, whose calls are as much slower or faster as `host_speed` says.
 
+    What steps of one run differ by is in how runs of so many steps differ, and a cause of its own, so it is taken out.
     What an operator computes on the host errs as kernels do, which were held against other runs.
     """
     calls = [~graph.rows.on_gpu & ~host_times.works(graph) for graph in changed.job.graphs]
-    apart = [changed.between_runs] * len(calls)
+    apart = []
+    for rank in changed.ranks:
+        of_steps = _host_spread(changed, rank) ** 2 / len(changed.played.replays[rank].steps.low)
+        apart.append(float(np.sqrt(max(changed.between_runs**2 - of_steps, 0.0))))
     return Cause("another run's host", *_hosts(changed, step, calls, apart))
 
 
