@@ -3,6 +3,7 @@
 Over windows, each sample's tokens are cut into several, and attention's batch is as many windows, not samples.
 """
 
+from collections import Counter
 from math import prod
 
 from lumos_df.structure.facts import Fact, unknown
@@ -45,6 +46,33 @@ def batches(operations: list[Operation], left: int, right: int) -> dict[int, int
         if len(told) == 1:
             votes[told[0]] += operation.count
     return votes
+
+
+def heads_apart(operations: list[Operation], hidden: int, batch: int) -> tuple[Fact, Fact] | None:
+    """Return heads and the width of one where layers multiply head by head without a softmax, as linear attention does.
+
+    There the width is cut into (heads, width of one), and as many products at once are a multiple of the samples'
+    heads. None where nothing is so.
+
+    Args:
+        operations: forward operators of one rank.
+        hidden: the model's width.
+        batch: samples of a micro-batch.
+    """
+    inside = [operation for operation in operations if operation.inside]
+    batched = [operation for operation in inside if operation.is_batched()]
+    votes = Counter[tuple[int, int]]()
+    for operation in inside:
+        *front, heads, width = (1, 1, *(operation.tensor or ()))
+        if len(front) > 3 and heads > 1 and width > 1 and heads * width == hidden:
+            votes[heads, width] += operation.count
+    for (heads, width), _ in votes.most_common():
+        for product in batched:
+            count, sizes = product.operands[0][0], {size for shape in product.operands for size in shape[1:]}
+            if count % (batch * heads) == 0 and width in sizes:
+                how = f"the width cut into ({heads}, {width}), and products of {count} matrices at once"
+                return Fact(heads, "shape", how), Fact(width, "shape", how)
+    return None
 
 
 def windows(operations: list[Operation], activation: tuple[int, int, int]) -> int:

@@ -129,9 +129,13 @@ def _of_other(
     if structure.kind == "convolutional":
         # Stages have parts or multiples of one width: whichever is named, all grow along.
         alike = {size: count for size, count in alike.items() if size == hidden or (size % hidden and hidden % size)}
+    heads, width = attention_sizes.heads_apart(operations, hidden, leading or 1) or (none, none)
     return replace(
         local_sizes,
         hidden=Fact(hidden, "shape", _SHARED_BY_MOST, by_count(alike)),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=width,
         ffn=_ffn(inner, hidden, None),
         sequence=_sequence_of_other(structure, operations, (leading, most(pairs), hidden)) if pairs else none,
     )

@@ -15,6 +15,7 @@ from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
 from lumos_df.schema.codes import CPU_OP
 from lumos_df.structure import labelled_rows
+from lumos_df.structure.axes import follow
 from lumos_df.structure.describe import Description, of_traces
 from lumos_df.trace.ingest import ingest
 from lumos_df.whatif.durations.symbols import Symbols
@@ -308,6 +309,41 @@ def test_a_softmax_that_no_batch_of_products_leads_to_is_no_attention(
     batched = ("aten::bmm", ((BATCH, PATCHES, 7), (BATCH, 7, WIDTH)))
     job = described(Plain([*STEM, *[*mixing(), batched, ("aten::_softmax", (softmax,))] * 4, *HEAD]))
     assert (job.facts["model"].value, job.facts["heads"].value) == ("other", None)
+
+
+def linear_attention(heads: int, width: int) -> list[Operator]:
+    """A layer whose attention sums up keys times values, for each head of each token, and has no softmax."""
+    rows, each, hidden = BATCH * PATCHES, BATCH * PATCHES * heads, heads * width
+    apart = (BATCH, PATCHES, heads, width)
+    return [
+        ("aten::layer_norm", ((BATCH, PATCHES, hidden), (hidden,))),
+        linear(rows, hidden, 3 * hidden),
+        ("aten::elu", (apart,)),
+        ("aten::reshape", ((*apart, 1),)),
+        ("aten::bmm", ((each, width, 1), (each, 1, width))),
+        ("aten::cumsum", ((*apart, width),)),
+        ("aten::reshape", ((*apart, width),)),
+        ("aten::bmm", ((each, 1, width), (each, width, width))),
+        linear(rows, hidden, hidden),
+        linear(rows, hidden, 2 * hidden),
+        linear(rows, 2 * hidden, hidden),
+    ]
+
+
+def test_a_width_that_is_cut_for_products_at_once_has_heads_without_a_softmax(
+    described: Callable[..., Description],
+) -> None:
+    narrow, wide = linear_attention(6, 16), linear_attention(12, 16)
+    job = described(Plain([*STEM, *narrow * 4, *HEAD]))
+    told = {"layers": 4, "hidden": WIDTH, "heads": 6, "kv_heads": 6, "head_dim": 16, "sequence": PATCHES}
+    assert {name: job.facts[name].value for name in told} == told
+    rank, sizes = job.ranks[0], Sizes.of(job)
+    axes = follow(rank.trace, rank.structure.phase, sizes.micro_batch, sizes.seq)
+    wider = Symbols(sizes, replace(sizes, hidden=2 * WIDTH, ffn=4 * WIDTH, heads=12, kv_heads=12))
+    for (name, shapes), (_, wanted) in zip(narrow, wide, strict=True):
+        labels = axes.of_text[json.dumps(shapes)]
+        changed = [wider.rescaled(shape, labels=each) for shape, each in zip(shapes, labels, strict=True)]
+        assert changed == [*wanted], name
 
 
 @pytest.mark.parametrize("layers", [1, 8])

@@ -368,8 +368,9 @@ def _qkv(sizes: Sizes) -> int | None:
     return _cut(_times(sizes.heads + 2 * sizes.kv_heads, sizes.head_dim), sizes.tp)
 
 
+_TOKENS_OF: Final = OF_BATCH + OF_SEQUENCE
 _FUNCTIONS: Final = (
-    (TOKENS, 1, lambda sizes: _times(sizes.rank_seq, sizes.micro_batch), OF_BATCH + OF_SEQUENCE),
+    (TOKENS, 1, lambda sizes: _times(sizes.rank_seq, sizes.micro_batch), _TOKENS_OF),
     (SEQUENCE, 1, lambda sizes: sizes.rank_seq, OF_SEQUENCE),
     (BATCH, 1, lambda sizes: sizes.micro_batch, OF_BATCH),
     (WIDTH, 1, lambda sizes: sizes.hidden, ""),
@@ -382,11 +383,12 @@ _FUNCTIONS: Final = (
     (HEADS, 1, lambda sizes: _cut(sizes.heads, sizes.tp), ""),
     (HEADS, 2, lambda sizes: _cut(sizes.kv_heads, sizes.tp), ""),
     (GROUPS, 1, lambda sizes: _times(sizes.windows, sizes.micro_batch, _cut(sizes.heads, sizes.tp)), OF_BATCH),
+    (GROUPS, 2, lambda sizes: _times(_cut(sizes.heads, sizes.tp), sizes.rank_seq, sizes.micro_batch), _TOKENS_OF),
     (GROUPS, 7, lambda sizes: _times(sizes.micro_batch, sizes.hidden), OF_BATCH),
     (HEAD, 1, lambda sizes: sizes.head_dim, ""),
     (HEAD, 3, lambda sizes: _times(3, sizes.head_dim), ""),
     (SEQUENCE, 5, lambda sizes: _cut(sizes.rank_seq, sizes.tp), OF_SEQUENCE),
-    (TOKENS, 5, lambda sizes: _cut(_times(sizes.rank_seq, sizes.micro_batch), sizes.tp), OF_BATCH + OF_SEQUENCE),
+    (TOKENS, 5, lambda sizes: _cut(_times(sizes.rank_seq, sizes.micro_batch), sizes.tp), _TOKENS_OF),
     (SEQUENCE, 6, lambda sizes: _more(sizes.rank_seq, 1), LONGER),
     (TOKENS, 6, lambda sizes: _times(_more(sizes.rank_seq, 1), sizes.micro_batch), OF_BATCH + LONGER),
     (SEQUENCE, 7, lambda sizes: _pairs(sizes.rank_seq), PAIRS),
