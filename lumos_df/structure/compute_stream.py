@@ -44,8 +44,11 @@ _HOST_WORK: Final = re.compile(
 """Operators of the host that multiply matrices, attend or convolve, forward and backward."""
 _LAYOUT: Final = "aten::contiguous"
 """What copies a tensor only where it lies otherwise in memory: that layers are alike does not depend on it."""
+_RECURRENT: Final = re.compile(r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)$")
+_STATE_AXES: Final = 3
+"""Of what a recurrent net keeps: layers, samples and width."""
 _OF_LAYERS: Final = re.compile(
-    r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)$|(?:autograd::engine::evaluate_function: )?CheckpointFunction(?:Backward)?$"
+    rf"{_RECURRENT.pattern}|(?:autograd::engine::evaluate_function: )?CheckpointFunction(?:Backward)?$"
 )
 """What calls all layers of a recurrent net, and what checkpoints are: they call what they hold, a layer or several."""
 _GRADIENT: Final = "AccumulateGrad"
@@ -135,7 +138,7 @@ def _host_operators(trace: Trace) -> ComputeKernels:
     backward pass computes again is called by none of its nodes.
     """
     rows = trace.rows
-    opened = np.array([*map(bool, map(_OF_LAYERS.match, rows.names)), False])[rows.name]
+    opened = rows.named(_OF_LAYERS.match) & ~_of_one_layer(trace)
     computes = (rows.kind == CPU_OP) & (trace.phase != COMMUNICATION_PHASE) & ~opened
     computes &= ~_inside_layouts(rows)
     again = (trace.phase == RECOMPUTE) & (trace.phase[rows.parent] == BACKWARD)
@@ -189,6 +192,17 @@ def attends_in_parts(trace: Trace) -> NDArray[np.bool_]:
     per_head = np.array([*(_is_per_head(inputs, scores) for inputs in trace.dims.words), False])
     attends: NDArray[np.bool_] = trace.rows.named(_HOST_SOFTMAX.match) & per_head[trace.dims.code]
     return attends
+
+
+def _of_one_layer(trace: Trace) -> NDArray[np.bool_]:
+    """Return which rows call a recurrent net of one layer [n], as the first axis of its states says.
+
+    What they call are turns of a loop over its tokens.
+    """
+    inputs = [tensors(json.loads(word)) for word in trace.dims.words]
+    one = np.array([*(len(each) > 1 and len(each[1]) == _STATE_AXES and each[1][0] == 1 for each in inputs), False])
+    of_one: NDArray[np.bool_] = trace.rows.named(_RECURRENT.match) & one[trace.dims.code]
+    return of_one
 
 
 def _product_of_batches(inputs: str) -> Shape | None:

@@ -421,6 +421,24 @@ def test_layers_in_one_operator_of_a_recurrent_net_are_told(described: Callable[
     assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [3, 64, BATCH]
 
 
+@pytest.mark.parametrize(("states", "layers"), [(1, None), (9, 9)])
+def test_turns_of_a_recurrent_net_of_one_layer_are_no_layers(
+    described: Callable[..., Description], states: int, layers: int | None
+) -> None:
+    """Few tokens are fewer than the gradients of the net around them."""
+    net = Plain([linear(BATCH, 13, 64), *[linear(BATCH, 64, 192), relu(64, 1)] * 9, *HEAD])
+    events = net.events()
+    inside = [event for event in events if event["name"] in ("aten::addmm", "aten::relu")]
+    inside = [event for event in inside if "Sequence number" in event["args"]]
+    for step in range(3):
+        begin, end = inside[20 * step + 1], inside[20 * step + 18]
+        shapes = [(BATCH, 9, 64), (states, BATCH, 64), [(192, 64), (192, 64)]]
+        around = {**begin, "name": "aten::gru", "ts": begin["ts"] - 1, "args": {"Input Dims": shapes}}
+        events.append(around | {"dur": end["ts"] + end["dur"] - begin["ts"] + 2})
+    net.events = lambda: events  # type: ignore[method-assign]
+    assert described(net).facts["layers"].value == layers
+
+
 def test_widths_that_linear_layers_of_convolutions_lead_to_grow_along(described: Callable[..., Description]) -> None:
     map_ = (BATCH, 32, 8, 8)
     squeezed = [linear(BATCH, 32, 8), linear(BATCH, 8, 32), ("aten::mul", (map_, (BATCH, 32, 1, 1)))]
