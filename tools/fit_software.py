@@ -137,7 +137,7 @@ PROFILES: Final = {
 
 
 _ALIKE: Final = {"nemo": ("megatron",), "torchtitan": ("torchtitan-2025.04",)}
-"""Profiles of the same software that differ in what they overlap or hold, not in what is fitted."""
+"""Profiles of the same software that differ in what they overlap or hold or in their loss, not in what is fitted."""
 
 
 @dataclass(frozen=True)

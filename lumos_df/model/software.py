@@ -136,6 +136,12 @@ SOFTWARE_COLUMNS: Final = (
     Column("overlap_dp", "1: gradient and parameter communication runs beside compute unless the plan says otherwise"),
     Column("overlap_pp", "1: pipeline communication runs beside compute unless the plan says otherwise"),
     Column("logits_bytes", "bytes a logit that the loss keeps: half, single precision and gradient", REAL),
+    Column(
+        "loss_bytes",
+        "bytes a logit that the loss reads and writes in both passes: 52 where each of its operators runs alone, 28 in"
+        " Megatron's fused one, 8 in one kernel",
+        REAL,
+    ),
     Column("reserve_bytes", "memory a GPU that is never a tensor: context, libraries, communication buffers", REAL),
     Column("reserve_fraction", "memory lost to the allocator's fragments, as a share of what tensors take", REAL),
     Column(
@@ -295,6 +301,10 @@ class Software:
     """Whether pipeline communication runs beside compute unless the plan says otherwise."""
     logits_bytes: float
     """Bytes a logit that the loss keeps: half, single precision and gradient."""
+    loss_bytes: float
+    """Bytes a logit that the loss reads and writes in both passes: 52 where each of its operators runs alone
+    (vocab_parallel_cross_entropy and nanotron's copy of it, PyTorch's), 28 in Megatron's `cross_entropy_loss_fusion`
+    (to single precision and maximum 6, exponential and sum 8, divided 8, gradient 6), 8 in one kernel or compiled."""
     reserve_bytes: float
     """Memory a GPU that is never a tensor: context, libraries, communication buffers."""
     reserve_fraction: float

@@ -122,6 +122,7 @@ BARE: Final = replace(
     tp_backward_hidden=0.0,
     slowdown=0.0,
     logits_bytes=8.0,
+    loss_bytes=16.0,
     reserve_bytes=0.0,
     reserve_fraction=0.0,
 )

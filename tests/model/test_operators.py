@@ -276,6 +276,21 @@ def test_frozen_weights_have_no_gradient() -> None:
     assert cost[BACKWARD_WEIGHT, LAUNCHES] == len(trained) == 4
 
 
+def test_the_loss_moves_what_its_software_says() -> None:
+    """GPT-3 175B's 51,200 logits a token: 52 bytes where each operator runs alone, 38 of them in the forward pass."""
+    model, plan, software = Model.read("gpt3-175b"), Plan(tp=8, batch=1), Software.read("megatron")
+    assert software.loss_bytes == 52.0
+    ops = np.zeros((48, op.COLUMNS))
+    fused = replace(software, loss_bytes=8.0)
+    moved = []
+    for each in (software, fused):
+        end = op.head_block(model.row(), plan.row(), each.row(), ops, 0)
+        (loss,) = ops[:end][ops[:end, op.NAME] == op.NAMES.index("loss")]
+        moved.append(loss[[op.BYTES, op.BACKWARD_BYTES]] / (model.seq * 51200 / 8))
+    assert moved[0] == pytest.approx([38.0, 14.0])
+    assert moved[1].sum() == pytest.approx(8.0)
+
+
 def test_every_second_product_is_computed_again() -> None:
     """Llama 3 8B: key 1024, output 4096 and up 14336 of 53,248 columns; GPT 125M: key 1, output 1, down 4 of 12."""
     assert products_again(Model.read("llama-3-8b").row()) == pytest.approx(19456 / 53248, rel=1e-3)

@@ -21,6 +21,11 @@ _ACTIVATION_BACKWARD: Final = 1.6
 """Bytes of an activation's backward pass over those of its forward pass: five parts over three where it is gated, three
 over two where it is not."""
 
+_LOSS_FORWARD: Final = 38 / 52
+"""Share of the loss's memory traffic that is of its forward pass. Megatron's `vocab_parallel_cross_entropy` moves 38
+bytes a logit (to single precision 6, maximum 4, less it 8, exponential 8, sum 4, divided 8), and backwards 14 (by the
+loss's gradient 8, to half precision 6); PyTorch's `log_softmax` as many in all."""
+
 # Columns of the table of operators.
 NAME: Final = 0
 FAMILY: Final = 1
@@ -379,8 +384,8 @@ def head_block(model, plan, software, ops, i):
     width = vocabulary(model, plan) / plan.tp
     logits = tokens * width
     i = product(ops, i, HEAD, tokens, width, model.hidden, 1.0)
-    # Logits are read in half and kept in single precision for the loss.
-    return memory_pass(ops, i, _LOSS, logits * (size + 8), logits * (4 + size), 4.0)
+    forward = _LOSS_FORWARD * software.loss_bytes
+    return memory_pass(ops, i, _LOSS, logits * forward, logits * (software.loss_bytes - forward), 4.0)
 
 
 @lean_kernel
