@@ -46,6 +46,7 @@ from lumos_df.advice.rules import (
     synchronisation,
     unfused_attention,
     unfused_optimizer,
+    unused_rows,
     validation,
     wave_quantisation,
 )
@@ -93,6 +94,7 @@ RULES: Final[tuple[Rule, ...]] = (
     synchronisation.remedies,
     unfused_attention.remedies,
     unfused_optimizer.remedies,
+    unused_rows.remedies,
     validation.remedies,
     wave_quantisation.remedies,
 )
