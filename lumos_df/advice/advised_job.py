@@ -213,24 +213,37 @@ class AdvisedJob:
             lasted.append(_lengths(pace, result.start[nodes], result.end[nodes], low[mine, 0], high[mine, 0]))
         return np.concatenate(lasted)
 
-    def columns(self, rank: int, *names: str) -> pa.Table:
-        """Return further columns of the operators of a rank, in the order of its rows."""
+    def texts(self, rank: int, name: str, row: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int32], list[str]]:
+        """Return (codes, words) of a further column of texts of the operators of a rank, NONE where there is none.
+
+        Of all rows [n], or of some [k] with their words alone.
+        """
         file = trace_folder(self.corpus, self.ranks[rank].trace_id) / "operators.parquet"
-        return pq.ParquetFile(file).read([*names])
+        column = pq.ParquetFile(file, read_dictionary=[name]).read([name])[name]
+        if row is not None:
+            column = column.unify_dictionaries().take(pa.array(row)).cast(pa.string()).dictionary_encode()
+        return coded(column)
 
     def elements(self, rank: int) -> NDArray[np.int64]:
         """Return how many elements the inputs of the rows of a rank have, NONE where no shapes were recorded [n]."""
-        code, words = coded(self.columns(rank, "input_dims")["input_dims"].dictionary_encode())
+        code, words = self.texts(rank, "input_dims")
         return np.array([*map(_elements, map(json.loads, words)), NONE], np.int64)[code]
 
     def input_types(self, rank: int) -> tuple[NDArray[np.int32], list[str]]:
         """Return (codes [n], words) of the JSON lists of the types of the inputs of a rank's rows, NONE of none."""
-        return coded(self.columns(rank, "input_types")["input_types"].dictionary_encode())
+        return self.texts(rank, "input_types")
 
     def phase(self, rank: int) -> NDArray[np.int8]:
         """Return the phase of the rows of a rank, as a place in `schema.PHASES`, NONE where there is none [n]."""
-        code, words = coded(self.columns(rank, "phase")["phase"].dictionary_encode())
-        return np.array([*map(PHASES.index, words), NONE], np.int8)[code]
+        return self._phases[rank]
+
+    @cached_property
+    def _phases(self) -> list[NDArray[np.int8]]:
+        phases = []
+        for rank in range(len(self.graphs)):
+            code, words = self.texts(rank, "phase")
+            phases.append(np.array([*map(PHASES.index, words), NONE], np.int8)[code])
+        return phases
 
 
 def _elements(dims: Any) -> int:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.graph.packed_keys import dense, packed
-from lumos_df.graph.rows import Rows, coded
+from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.dtypes import element_type
 
@@ -124,7 +124,7 @@ def _element_bytes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> N
     """Return the size of the elements that some rows of a rank communicate, bytes; of an unknown type 0 [rows]."""
     if not len(row):
         return np.empty(0, np.int64)
-    code, words = coded(advised.columns(place, "dtype")["dtype"].take(row).dictionary_encode())
+    code, words = advised.texts(place, "dtype", row)
     types = [element_type(word) for word in words]
     return np.array([*(kind.bytes if kind else 0 for kind in types), 0], np.int64)[code]
 

@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.half_transfers import half_transfers, may_have_waited
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.graph.rows import coded
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.dtypes import element_type
 
@@ -44,7 +42,7 @@ def _exchanges(advised: AdvisedJob, place: int) -> NDArray[np.bool_]:
     """Return which communication kernels of a rank exchange elements that may become smaller."""
     rows, row = advised.ranks[place], advised.waits.row[advised.waits.of_trace(place)]
     kind = rows.of_collective((_KIND,))[row]
-    code, words = coded(advised.columns(place, "dtype")["dtype"].take(pa.array(row)).dictionary_encode())
+    code, words = advised.texts(place, "dtype", row)
     types = [element_type(word) for word in words]
     small = np.array([*(known is not None and known.bytes == 1 for known in types), False])[code]
     exchanges: NDArray[np.bool_] = kind & ~small

@@ -15,7 +15,7 @@ from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.rows import FAR, coded
+from lumos_df.graph.rows import FAR
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE
 
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
@@ -119,7 +119,7 @@ def _last_of_buckets(moved: NDArray[np.float64], present: NDArray[np.int64]) -> 
 def _gradients(advised: AdvisedJob, place: int) -> _Gradients:
     rows, replay = advised.ranks[place], advised.played.replays[place]
     row = np.flatnonzero(rows.named(lambda name: name == _ACCUMULATE) & (rows.kind == CPU_OP))
-    code, words = coded(advised.columns(place, "input_dims")["input_dims"].take(row).dictionary_encode())
+    code, words = advised.texts(place, "input_dims", row)
     elements = np.array([*(sum(map(prod, json.loads(word))) for word in words), 0], np.int64)[code]
     # What autograd calls around it, hooks included: these copy the gradient into its bucket.
     around = np.where(rows.parent[row] >= 0, rows.parent[row], row)

@@ -16,7 +16,7 @@ from lumos_df.advice.torch_names import GRADIENT, NODE, OPTIMIZER_STEP, PRODUCT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.host_collectives import meanwhile
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.rows import Rows, coded
+from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import ANNOTATION, CPU_OP, FORWARD
 
@@ -60,9 +60,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             0,
         )
         lags.append(np.round(again * between).astype(np.int64))
-    on_path = np.zeros(len(graph.own), np.bool_)
-    on_path[graph.order] = True
-    own = np.where(on_path, graph.own, 0)
+    own = np.where(advised.simulated, graph.own, 0)
     less, lag = np.round(own * np.concatenate(shares)).astype(np.int64), np.concatenate(lags)
     gain = int(less.sum() + lag.sum())
 
@@ -133,7 +131,7 @@ def _inside(rows: Rows, passes: _Passes) -> NDArray[np.bool_]:
 def _read(advised: AdvisedJob, place: int) -> NDArray[np.float64]:
     """Return which part of the elements of each product of a rank are those of a parameter [n]."""
     rows = advised.ranks[place]
-    code, words = coded(advised.columns(place, "input_dims")["input_dims"].dictionary_encode())
+    code, words = advised.texts(place, "input_dims")
     gradient = np.unique(code[rows.named(lambda text: text == GRADIENT) & (code >= 0)])
     sizes = {int(np.prod(json.loads(words[each])[0])) for each in gradient.tolist()}
     share = np.array([*(_share(json.loads(word), sizes) for word in words), 0.0])

@@ -15,7 +15,7 @@ from lumos_df.advice.torch_names import PRODUCT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.packed_keys import dense, packed
-from lumos_df.graph.rows import Rows, coded
+from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import CPU_OP, NONE
 
@@ -126,7 +126,7 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
 
 def _sizes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the largest and the first size of the first tensor of some rows [k]."""
-    code, words = coded(advised.columns(place, "input_dims")["input_dims"].dictionary_encode())
+    code, words = advised.texts(place, "input_dims")
     first = [[size for size in (json.loads(word) or [[]])[0] if isinstance(size, int)] or [0] for word in words]
     of_word = np.array([*((max(sizes), sizes[0]) for sizes in first), (NONE, NONE)], np.int64)
     return of_word[code[row], 0], of_word[code[row], 1]

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
@@ -19,9 +17,21 @@ from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import around, inherited
-from lumos_df.schema.codes import COMMUNICATION, CPU_OP, KERNEL, MEMSET, NONE, RUNTIME, SYNC_EDGE, THREAD
+from lumos_df.schema.codes import (
+    BACKWARD,
+    COMMUNICATION,
+    CPU_OP,
+    FORWARD,
+    KERNEL,
+    MEMSET,
+    NONE,
+    RECOMPUTE,
+    RUNTIME,
+    SYNC_EDGE,
+    THREAD,
+)
 
-_PASSES: Final = ("forward", "backward", "recompute")
+_PASSES: Final = (FORWARD, BACKWARD, RECOMPUTE)
 _NAMED: Final = 2
 """Operators that advice names."""
 
@@ -85,7 +95,7 @@ def _launching(advised: AdvisedJob, rank: int) -> _Launching:
     rows, edges = graph.rows, graph.edges
     # Gradients are accumulated, and collectives of them begun, outside of what frameworks capture.
     outside = inherited(rows.named(lambda name: "AccumulateGrad" in name) | loader_rows(rows), rows.parent)
-    phase = pc.is_in(advised.columns(rank, "phase")["phase"], value_set=pa.array(_PASSES)).to_numpy()
+    phase = np.isin(advised.phase(rank), _PASSES)
     inside = phase & ~outside & (rows.nearest(rows.kind == CPU_OP, np.arange(len(rows), dtype=np.int32)) >= 0)
     role = calls.roles(rows.kind, rows.name, rows.names)
     waits = np.zeros(len(rows), np.bool_)

@@ -13,7 +13,6 @@ from lumos_df.advice.host_calls import without_calls
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import PRODUCT
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.graph.rows import coded
 from lumos_df.schema.codes import CPU_OP
 
 _MAKES: Final = "aten::one_hot"
@@ -49,7 +48,7 @@ def _rows(advised: AdvisedJob, place: int) -> NDArray[np.int64]:
     makes = operator & rows.named(lambda text: text == _MAKES)
     if not makes.any():
         return np.empty(0, np.int64)
-    code, words = coded(advised.columns(place, "input_dims")["input_dims"].dictionary_encode())
+    code, words = advised.texts(place, "input_dims")
     sets = np.flatnonzero(operator & rows.named(lambda text: text == _SETS) & (code >= 0))
     sets = sets[rows.nearest(makes, sets.astype(np.int32)) >= 0]
     vectors = {tuple(_first(json.loads(words[each]))) for each in np.unique(code[sets]).tolist()}

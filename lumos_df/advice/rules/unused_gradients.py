@@ -15,7 +15,7 @@ from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import GRADIENT, NODE, OPTIMIZER_STEP
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.rows import Rows, coded
+from lumos_df.graph.rows import Rows
 from lumos_df.graph.same_rows import ordinals
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import CPU_OP
@@ -66,7 +66,7 @@ def _beyond(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArray
     gives = rows.named(lambda text: text.endswith(_EVERY))[node]
     if len(steps) < 1 or len(np.unique(run)) > len(steps) or len(np.unique(sizes)) > 1 or not gives.any():
         return nothing
-    code, words = coded(advised.columns(place, "input_dims")["input_dims"].dictionary_encode())
+    code, words = advised.texts(place, "input_dims")
     given = np.flatnonzero(operator & rows.named(lambda text: text == GRADIENT) & (rows.step == steps[0]) & (code >= 0))
     given = given[np.argsort(rows.ts[given], kind="stable")]
     gradients = [tuple(json.loads(words[each])[0]) for each in code[given].tolist()]

@@ -12,7 +12,6 @@ from lumos_df.advice.host_stretches import runs_of, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.rows import coded
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import CPU_OP, NONE
 
@@ -56,7 +55,7 @@ def _rows(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArray[n
     operator = (rows.kind == CPU_OP) & (rows.step >= 0)
     outer = np.flatnonzero(operator & ~np.append(operator, False)[rows.parent])
     outer = outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
-    code, words = coded(advised.columns(place, "input_dims")["input_dims"].dictionary_encode())
+    code, words = advised.texts(place, "input_dims")
     code = code[outer]
     takes = rows.named(lambda text: text == _TAKES)[outer]
     view = rows.named(lambda text: text in _VIEWS)[outer]
