@@ -16,8 +16,8 @@ from lumos_df.base.errors import HardwareError
 from lumos_df.model import fitted
 from lumos_df.model.fitted import place_of_factor
 from lumos_df.model.hardware import Hardware, PeakFlops, ScaleUp
+from lumos_df.model.kernels import expert_operators, network
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels import network
 from lumos_df.model.kernels.attention import attention_seconds
 from lumos_df.model.kernels.elementwise import elementwise_seconds
 from lumos_df.model.kernels.gemm import gemm_seconds
@@ -86,7 +86,7 @@ def shapes_of(model: Model, plan: Plan, kinds: Iterable[str]) -> list[Shape]:
     row, plan_row, software_row = model.row(), plan.row(), software.row()
     table = np.zeros((_LARGEST_TABLE, op.COLUMNS))
     used = op.attention_block(row, plan_row, software_row, table, 0)
-    block = op.expert_block if model.experts else op.dense_block
+    block = expert_operators.expert_block if model.experts else op.dense_block
     used = op.head_block(row, plan_row, software_row, table, block(row, plan_row, software_row, table, used))
     shapes: dict[Shape, None] = {}
     for code, m, n, k, batch, moved in zip(

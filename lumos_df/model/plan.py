@@ -17,7 +17,7 @@ from lumos_df.model.rules import RULES
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema.dtypes import PRECISION_OF_WORD, PRECISIONS
-from lumos_df.schema.plan_words import DIMENSIONS, RECOMPUTATIONS, SCHEDULES, ZERO_STAGES
+from lumos_df.schema.plan_words import DIMENSIONS, LORA_TARGETS, RECOMPUTATIONS, SCHEDULES, ZERO_STAGES
 
 PLAN_COLUMNS: Final = (
     Column("tp", "tensor-parallel ranks"),
@@ -44,6 +44,7 @@ PLAN_COLUMNS: Final = (
     Column("overlap_pp", "1: pipeline communication runs beside compute"),
     Column("offload_optimizer", "1: optimizer states and step on the host"),
     Column("lora", "rank of the adapters that alone are trained; 0: every parameter is"),
+    Column("lora_targets", "place in LORA_TARGETS"),
     Column("placement", "order of DIMENSIONS on ranks: a base-8 digit each, innermost lowest"),
     Column("software", "row of the sweep's software table"),
 )
@@ -76,7 +77,12 @@ OVERLAPS: Final = ("overlap_tp", "overlap_dp", "overlap_pp")
 FLAGS: Final = ("sequence_parallel", "flash", *OVERLAPS, "offload_optimizer")
 """Fields that are true or false."""
 
-WORDS: Final = {"recompute": RECOMPUTATIONS, "schedule": SCHEDULES, "precision": PRECISIONS}
+WORDS: Final = {
+    "recompute": RECOMPUTATIONS,
+    "schedule": SCHEDULES,
+    "precision": PRECISIONS,
+    "lora_targets": LORA_TARGETS,
+}
 """Fields that are words, and which words they may be; a record holds the place."""
 
 
@@ -125,7 +131,9 @@ class Plan:
     offload_optimizer: bool = False
     """Whether optimizer states and step are on the host."""
     lora: int = 0
-    """Rank of the adapters of attention's projections that alone are trained (LoRA); 0: every parameter is."""
+    """Rank of the adapters that alone are trained (LoRA); 0: every parameter is."""
+    lora_targets: str = "attention"
+    """What the adapters are beside: one of `LORA_TARGETS`."""
     placement: str = "tp-cp-ep-dp-pp"
     """Order of `DIMENSIONS` on ranks, innermost first."""
     software: str = "generic"

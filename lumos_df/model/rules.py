@@ -13,6 +13,7 @@ from lumos_df.model.kernels.legality import (
     ETP_RANKS,
     ETP_WIDTH,
     GPUS,
+    LORA_TARGETS_ALONE,
     MOST_GPUS,
     PP_FSDP,
     PP_LAYERS,
@@ -72,6 +73,7 @@ _RULE_OF: Final = {
     PRECISION: Rule("precision", "{hardware.name} has no {plan.precision}"),
     DP_REPLICATE_RANKS: Rule("dp_replicate", "does not divide dp * cp = {plan.dp} * {plan.cp}"),
     DP_REPLICATE_ZERO: Rule("dp_replicate", "zero is 0, so nothing is sharded that groups could hold"),
+    LORA_TARGETS_ALONE: Rule("lora_targets", "lora is 0, so there are no adapters"),
     GPUS: Rule("dp", f"tp * pp * cp * dp makes more than {MOST_GPUS:,} GPUs"),
 }
 

@@ -40,6 +40,11 @@ ESTIMATES: Final = table(
     ("overlap_pp", "bool", "Pipeline communication runs while compute does."),
     ("offload_optimizer", "bool", "Optimizer states and step are on the host."),
     ("lora", "int64", "Rank of the adapters that alone are trained; 0: every parameter is."),
+    (
+        "lora_targets",
+        "string",
+        "What adapters are beside: attention (its projections), all (feed-forward products, too).",
+    ),
     ("placement", "string", "Order of dimensions on ranks, innermost first."),
     *(
         (f"{name}_ns", "int64", f"{doc}, ns.")

@@ -18,6 +18,12 @@ SCHEDULES: Final = ("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe", "fsdp")
 ONE_F_ONE_B, INTERLEAVED, ZB_H1, DUALPIPE, GPIPE, FSDP = range(len(SCHEDULES))
 """`schedule`, by SCHEDULES."""
 
+LORA_TARGETS: Final = ("attention", "all")
+"""What adapters are beside: attention's projections, or feed-forward products, those of experts too, as well."""
+
+LORA_ATTENTION, LORA_ALL = range(len(LORA_TARGETS))
+"""`lora_targets`, by LORA_TARGETS."""
+
 ZERO_STAGES: Final = ("nothing", "optimizer", "gradients", "parameters")
 """What data-parallel ranks share out, each stage what the ones before it do, too."""
 

@@ -44,6 +44,8 @@ PAIRS: Final = (
     Pair("and sum up once more", "dp_exposed_s", f"{BASE},overlap_dp=0", f"{BASE},overlap_dp=0,dp_replicate=2"),
     Pair("an optimizer elsewhere holds less", "memory_gb", f"{BASE},offload", BASE),
     Pair("adapters hold less", "memory_gb", f"{BASE},lora=16", BASE),
+    Pair("adapters beside every product hold more", "memory_gb", f"{BASE},lora=16", f"{BASE},lora=16,lora_targets=all"),
+    Pair("and take more", "iteration_time_s", f"{BASE},lora=16", f"{BASE},lora=16,lora_targets=all"),
     Pair("adapters take less time", "iteration_time_s", f"{BASE},lora=16", BASE),
     Pair("flash attention is faster", "iteration_time_s", BASE, f"{BASE},flash=0"),
     Pair("8 bits are faster", "iteration_time_s", f"{BASE},precision=fp8", BASE),

@@ -91,7 +91,14 @@ def test_the_parts_are_those_of_the_stage_that_sets_the_pace() -> None:
 CHANGES = [
     *({"tp": 4}, {"pp": 4}, {"dp": 8}, {"cp": 4}, {"ep": 2}, {"etp": 1}, {"micro_batch": 2}, {"batch": 128}),
     *({"sequence_parallel": False}, {"recompute": "full"}, {"zero": 3}, {"dp_replicate": 2}, {"precision": "fp8"}),
-    *({"flash": False}, {"overlap_tp": True}, {"overlap_dp": False}, {"overlap_pp": True}, {"lora": 16}),
+    *(
+        {"flash": False},
+        {"overlap_tp": True},
+        {"overlap_dp": False},
+        {"overlap_pp": True},
+        {"lora": 16},
+        {"lora": 16, "lora_targets": "all"},
+    ),
     *({"offload_optimizer": True}, {"schedule": "zb-h1"}, {"vp": 2, "schedule": "interleaved"}),
     {"placement": "dp-tp-cp-ep-pp"},
 ]

@@ -11,7 +11,8 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.attention import attention_seconds
 from lumos_df.model.kernels.cost import EP_S, FORWARD, KINDS, PASSES, block_cost, ranks_seconds
 from lumos_df.model.kernels.data_parallel import data_parallel_seconds
-from lumos_df.model.kernels.layer_operators import COLUMNS, COMBINE, DISPATCH, FORWARD_S, INPUT_S, NAME, expert_block
+from lumos_df.model.kernels.expert_operators import expert_block
+from lumos_df.model.kernels.layer_operators import COLUMNS, COMBINE, DISPATCH, FORWARD_S, INPUT_S, NAME
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model

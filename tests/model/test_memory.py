@@ -158,7 +158,7 @@ def test_adapters_alone_have_gradients_and_states() -> None:
     So 16 * (8192 + 2560) + 16 * (2048 + 8192) = 335,872 parameters a layer.
     """
     adapted = Plan(tp=4, dp=2, zero=1, lora=16, batch=2)
-    assert adapter_parameters(Model.read("llama-2-70b").row(), adapted.row()) == 335872
+    assert adapter_parameters(Model.read("llama-2-70b").row(), adapted.row(), False) == (335872, 0)
     states = np.zeros(3)
     software = Software.read("nemo")
     state_bytes(adapted.row(), software.row(), 17e9, 0.0, 26e6, 0.0, states)
@@ -169,10 +169,23 @@ def test_inputs_of_frozen_products_are_not_kept() -> None:
     """The MLP's input, 8192 wide, and that of its second product, 28672 wide, two bytes each."""
     model = Model.read("llama-2-70b")
     software = Software.read("nemo").row()
-    trained, adapted = (
-        layer_activation_bytes(model.row(), Plan(lora=rank, batch=1).row(), software, False) for rank in (0, 16)
-    )
+    plans = Plan(batch=1), Plan(lora=16, batch=1), Plan(lora=16, lora_targets="all", batch=1)
+    trained, adapted, everywhere = (layer_activation_bytes(model.row(), plan.row(), software, False) for plan in plans)
     assert trained - adapted == model.seq * 2 * (8192 + 28672)
+    assert everywhere == trained
+
+
+def test_adapters_beside_every_product_are_as_many_as_these() -> None:
+    """Llama 2 70B, rank 16, tp 4: 16 * (8192 + 2 * 28672 / 4 + 28672 / 4 + 8192) more a layer.
+
+    DeepSeek-V3, ep 64: beside the shared expert 16 * (2 * 7168 + 3 * 2048), beside each of 4 experts as much.
+    """
+    plan = Plan(tp=4, lora=16, lora_targets="all").row()
+    assert adapter_parameters(Model.read("llama-2-70b").row(), plan, False) == (335872 + 16 * (2 * 8192 + 3 * 7168), 0)
+    shared, experts = Plan(ep=64, dp=64, batch=64, lora=16), Plan(ep=64, dp=64, batch=64, lora=16, lora_targets="all")
+    model = Model.read("deepseek-v3").row()
+    less, more = (adapter_parameters(model, plan.row(), True) for plan in (shared, experts))
+    assert (more[0] - less[0], more[1]) == (16 * (2 * 7168 + 3 * 2048), 4 * 16 * (2 * 7168 + 3 * 2048))
 
 
 def test_a_gate_is_kept_and_what_it_gates() -> None:

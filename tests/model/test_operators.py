@@ -7,6 +7,7 @@ import pytest
 
 from lumos_df.model.fitted import load, vector
 from lumos_df.model.hardware import Hardware
+from lumos_df.model.kernels import expert_operators
 from lumos_df.model.kernels import layer_operators as op
 from lumos_df.model.kernels.cost import BACKWARD_WEIGHT, KINDS, LAUNCHES, PASSES, block_cost
 from lumos_df.model.kernels.elementwise import elementwise_seconds
@@ -26,7 +27,7 @@ MEGATRON = Software.read("megatron").row()
 def rows(model: Model, plan: Plan, *, expert: bool = False) -> np.ndarray:
     ops = np.zeros((48, op.COLUMNS))
     end = op.attention_block(model.row(), plan.row(), MEGATRON, ops, 0)
-    block = op.expert_block if expert else op.dense_block
+    block = expert_operators.expert_block if expert else op.dense_block
     return ops[: block(model.row(), plan.row(), MEGATRON, ops, end)]
 
 
@@ -156,7 +157,7 @@ def experts(plan: Plan) -> np.ndarray:
     """Return the rows of a block with experts, without those of attention."""
     software = replace(Software.read("megatron"), passes=1.0).row()
     ops = np.zeros((48, op.COLUMNS))
-    return ops[: op.expert_block(MIXTURE.row(), plan.row(), software, ops, 0)]
+    return ops[: expert_operators.expert_block(MIXTURE.row(), plan.row(), software, ops, 0)]
 
 
 @pytest.mark.parametrize(
@@ -264,6 +265,23 @@ def test_adapters_are_two_thin_products_beside_attentions_own() -> None:
     plain, adapted = rows(model, Plan()), rows(model, Plan(lora=16))
     more = products(adapted) - products(plain)
     assert more == 2 * model.seq * 16 * (8192 + 10240 + 8192 + 8192)
+
+
+def test_adapters_may_be_beside_every_product() -> None:
+    """Llama 2 70B: also 8192 -> 16 -> 57344 beside gate and up, 28672 -> 16 -> 8192 beside down.
+
+    DeepSeek-V3: beside those of its 256 experts, for the 8 that a token goes to, and of the shared one.
+    """
+    model = Model.read("llama-2-70b")
+    attention_alone, adapted = rows(model, Plan(lora=16)), rows(model, Plan(lora=16, lora_targets="all"))
+    more = products(adapted) - products(attention_alone)
+    assert more == 2 * model.seq * 16 * (8192 + 2 * 28672 + 28672 + 8192)
+    sparse, plan = Model.read("deepseek-v3"), Plan(lora=16, ep=8, dp=8, batch=8)
+    without = products(rows(sparse, plan, expert=True))
+    beside = rows(sparse, replace(plan, lora_targets="all"), expert=True)
+    assert products(beside) - without == 9 * 2 * sparse.seq * 16 * (2 * 7168 + 3 * 2048)
+    grouped = beside[beside[:, op.FAMILY] == op.GROUPED_GEMM]
+    assert len(grouped) == 2 + 4
 
 
 def test_frozen_weights_have_no_gradient() -> None:

@@ -106,7 +106,7 @@ def test_a_plan_of_unknown_software_is_refused() -> None:
 def test_a_row_has_every_field() -> None:
     plan = Plan(tp=2, pp=3, vp=2, schedule="interleaved", recompute="full", precision="fp8", overlap_tp=True)
     row = plan.row(software=5)
-    codes = {"recompute": 2, "schedule": 1, "precision": 3, "software": 5, "placement": 0o43210}
+    codes = {"recompute": 2, "schedule": 1, "precision": 3, "lora_targets": 0, "software": 5, "placement": 0o43210}
     assert row.dtype == PLAN_ROW
     assert {column.name: row[column.name] for column in PLAN_COLUMNS} == vars(plan) | codes
 
@@ -117,6 +117,7 @@ def test_a_row_has_every_field() -> None:
         ("tp=5", DENSE, "tp = 5: does not divide the model's 12 heads; nearest is 4"),
         ("dp=6,zero=3,hsdp=4,gbs=6", DENSE, "dp_replicate = 4: does not divide dp * cp = 6 * 1; nearest is 3"),
         ("dp=4,hsdp=2,gbs=4", DENSE, "dp_replicate = 2: zero is 0, so nothing is sharded that groups could hold; "),
+        ("lora_targets=all", DENSE, "lora_targets = all: lora is 0, so there are no adapters; nearest is attention"),
         ("tp=8", replace(DENSE, heads=24, kv_heads=3), "tp = 8: neither divides the model's 3 key and value heads"),
         ("tp=12", replace(DENSE, ffn=74), "tp = 12: does not divide the width 74 of the model's MLP; nearest is 2"),
         ("tp=12", replace(SPARSE, shared_ffn=6), "tp = 12: does not divide the width 6 of the model's shared experts"),

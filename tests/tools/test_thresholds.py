@@ -77,7 +77,7 @@ NO_DECISION = {
     "model.kernels.cost.NETWORK",
     "model.kernels.data_parallel._PARAMETER_BYTES",
     "model.kernels.gemm.LARGEST_SPLIT",
-    "model.kernels.layer_operators._ACTIVATION_BACKWARD",
+    "model.kernels.layer_operators.ACTIVATION_BACKWARD",
     "model.kernels.state_space._SCAN_BACKWARD",
     "model.kernels.state_space._STATE_TOUCHES",
     "model.kernels.step._ALIKE",

@@ -4,8 +4,8 @@ import numpy as np
 
 from lumos_df.base.jit import kernel
 from lumos_df.model.kernels import cost as c
+from lumos_df.model.kernels import expert_operators, sparse_attention, state_space
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels import sparse_attention, state_space
 from lumos_df.model.kernels.legality import first_broken, violated
 
 
@@ -66,7 +66,7 @@ def write_blocks(models, plans, hardware, software, table, cost, ends):
         n = op.dense_block(model, plan, profile, table, n)
     ends[2] = n
     if model.experts > 0:
-        n = op.expert_block(model, plan, profile, table, n)
+        n = expert_operators.expert_block(model, plan, profile, table, n)
     ends[3] = n
     n = op.embedding_block(model, plan, table, n)
     ends[4] = n

@@ -10,12 +10,12 @@ import numpy as np
 
 from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import cost as c
+from lumos_df.model.kernels import expert_operators, placement, sparse_attention, state_space
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels import placement, sparse_attention, state_space
 from lumos_df.model.pipeline import stages as st
 from lumos_df.schema.plan_words import CP, EP, TP
 
-OPERATORS: Final = 48
+OPERATORS: Final = 64
 """Operators that a block has at most."""
 
 _HASH_BITS: Final = 8
@@ -93,7 +93,7 @@ def block_costs(model, plan, hardware, software, ops, costs):
         for row in range(c.PASSES):
             for kind in range(c.KINDS):
                 costs[st.EXPERT, row, kind] = costs[st.DENSE, row, kind]
-        n = op.expert_block(model, plan, software, ops, 0)
+        n = expert_operators.expert_block(model, plan, software, ops, 0)
         c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.EXPERT])
     if model.dense_layers > 0:
         n = op.dense_block(model, plan, software, ops, 0)

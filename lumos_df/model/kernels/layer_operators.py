@@ -13,11 +13,11 @@ import numpy as np
 from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels.attention import SOFTMAX_GROUP, SOFTMAX_STEPS
 from lumos_df.schema.codes import NONE
-from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVES, REDUCE_SCATTER
+from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from lumos_df.schema.dtypes import STORED_BYTES
-from lumos_df.schema.plan_words import CP, EP, ETP, TP
+from lumos_df.schema.plan_words import CP, LORA_ALL, TP
 
-_ACTIVATION_BACKWARD: Final = 1.6
+ACTIVATION_BACKWARD: Final = 1.6
 """Bytes of an activation's backward pass over those of its forward pass: five parts over three where it is gated, three
 over two where it is not."""
 
@@ -95,27 +95,27 @@ NAMES: Final = (
     "adapter_up",
 )
 (
-    _NORM,
-    _GATHER,
+    NORM,
+    GATHER,
     QKV,
     _ROTARY,
     _CONTEXT,
     _ATTENTION,
     OUTPUT,
-    _SCATTER,
+    SCATTER,
     _RESIDUAL,
     _UP,
-    _ACTIVATION,
+    ACTIVATION,
     _DOWN,
     ROUTER,
-    _PERMUTE,
+    PERMUTE,
     DISPATCH,
-    _EXPERT_UP,
-    _EXPERT_DOWN,
+    EXPERT_UP,
+    EXPERT_DOWN,
     COMBINE,
-    _UNPERMUTE,
-    _SHARED_UP,
-    _SHARED_DOWN,
+    UNPERMUTE,
+    SHARED_UP,
+    SHARED_DOWN,
     _EMBEDDING,
     HEAD,
     _LOSS,
@@ -161,7 +161,8 @@ def memory_pass(ops, i, name, forward_bytes, backward_bytes, launches):
 
 
 @lean_kernel
-def _collective(ops, i, name, kind, group, payload_bytes):
+def collective(ops, i, name, kind, group, payload_bytes):
+    """Write a collective of `schema.COLLECTIVES` into row `i`, payload as nccl-tests count it; return the next row."""
     _row(ops, i, name, COLLECTIVE + kind, group, 1.0)
     ops[i, BYTES] = payload_bytes
     return i + 1
@@ -190,9 +191,9 @@ def attention_block(model, plan, software, ops, i):
     hidden_bytes = tokens * model.hidden * size
     narrow = t if plan.sequence_parallel else 1
     passes = software.passes
-    i = memory_pass(ops, i, _NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
+    i = memory_pass(ops, i, NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
     if t > 1 and plan.sequence_parallel:
-        i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
+        i = collective(ops, i, GATHER, ALL_GATHER, TP, hidden_bytes)
     heads = model.heads / t
     kv_heads = max(model.kv_heads / t, 1.0)
     width = heads * model.head_dim
@@ -219,7 +220,7 @@ def attention_block(model, plan, software, ops, i):
         i = memory_pass(ops, i, _ROTARY, rotated, rotated, 2.0 * passes)
     if plan.cp > 1:
         # Keys and values of every other rank pass through each rank of the context group once.
-        i = _collective(ops, i, _CONTEXT, ALL_GATHER, CP, tokens * plan.cp * (kv_width + values) * size)
+        i = collective(ops, i, _CONTEXT, ALL_GATHER, CP, tokens * plan.cp * (kv_width + values) * size)
     launches = 1.0
     if not plan.flash:
         launches = 6.0 if plan.micro_batch * heads % SOFTMAX_GROUP == 0 else 6.0 + SOFTMAX_STEPS + 2.0
@@ -227,7 +228,7 @@ def attention_block(model, plan, software, ops, i):
     i = attention(ops, i, _ATTENTION, model, plan, 0.5 * (model.head_dim + model.v_dim), heads, launches)
     if model.output_gate:
         gated = 3 * tokens * width * size * passes
-        i = memory_pass(ops, i, _GATE, gated, _ACTIVATION_BACKWARD * gated, passes)
+        i = memory_pass(ops, i, _GATE, gated, ACTIVATION_BACKWARD * gated, passes)
     i = product(ops, i, OUTPUT, tokens, model.hidden, width, 1.0)
     i = _adapter(plan, ops, i, tokens, width, model.hidden, passes)
     i = leave(plan, ops, i, hidden_bytes)
@@ -248,14 +249,22 @@ def attention(ops, i, name, model, plan, width, heads, launches):
 
 
 @lean_kernel
-def _adapter(plan, ops, i, tokens, inputs, outputs, passes):
+def _adapter(plan, ops, i, tokens, inputs, outputs, passes, batch=1.0):
     # Two thin products beside a frozen one, and what they put out is added to its output.
     if plan.lora == 0:
         return i
-    i = product(ops, i, ADAPTER_DOWN, tokens, plan.lora, inputs, 1.0)
-    i = product(ops, i, ADAPTER_UP, tokens, outputs, plan.lora, 1.0)
-    added = tokens * outputs * activation_bytes(plan)
+    i = product(ops, i, ADAPTER_DOWN, tokens, plan.lora, inputs, batch)
+    i = product(ops, i, ADAPTER_UP, tokens, outputs, plan.lora, batch)
+    added = batch * tokens * outputs * activation_bytes(plan)
     return memory_pass(ops, i, ADAPTER_UP, 3 * added, 2 * added, passes)
+
+
+@lean_kernel
+def feed_forward_adapter(plan, ops, i, tokens, inputs, outputs, passes, batch=1.0):
+    """Write adapters beside `batch` feed-forward products from row `i` on, where there are any; return the next row."""
+    if plan.lora_targets != LORA_ALL:
+        return i
+    return _adapter(plan, ops, i, tokens, inputs, outputs, passes, batch)
 
 
 @lean_kernel
@@ -264,67 +273,9 @@ def dense_block(model, plan, software, ops, i):
     tokens = plan.micro_batch * model.seq / plan.cp
     hidden_bytes = tokens * model.hidden * activation_bytes(plan)
     i = enter(plan, software, ops, i, hidden_bytes)
-    i = _feed_forward(model, plan, software, ops, i, tokens, model.ffn / plan.tp, _UP, _DOWN)
+    i = feed_forward(model, plan, software, ops, i, tokens, model.ffn / plan.tp, _UP, _DOWN)
     i = leave(plan, ops, i, hidden_bytes)
     return residual(plan, software, ops, i, hidden_bytes)
-
-
-@lean_kernel
-def expert_block(model, plan, software, ops, i):
-    """Write the forward operators of one mixture-of-experts block from row `i` on; return the row after the last.
-
-    Each rank routes its T/t tokens (sequence parallel) to `top_k` experts; with balanced experts a rank computes as
-    many as it sends. `capacity` limits what an expert takes.
-    """
-    tokens = plan.micro_batch * model.seq / plan.cp
-    size = activation_bytes(plan)
-    hidden_bytes = tokens * model.hidden * size
-    passes = software.passes
-    share = tokens / plan.tp
-    kept = model.top_k if model.capacity <= 0 else min(float(model.top_k), model.top_k * model.capacity)
-    routed = share * kept
-    i = memory_pass(ops, i, _NORM, 2 * passes * hidden_bytes / plan.tp, 3 * passes * hidden_bytes / plan.tp, passes)
-    i = product(ops, i, ROUTER, share, model.experts, model.hidden, 1.0)
-    width = model.latent or model.hidden
-    if model.latent > 0:
-        i = product(ops, i, LATENT_DOWN, share, model.latent, model.hidden, 1.0)
-    routed_bytes = routed * width * size
-    i = memory_pass(ops, i, _PERMUTE, share * width * size + routed_bytes, 2 * routed_bytes, 4.0 * passes)
-    if plan.ep > 1:
-        i = _collective(ops, i, DISPATCH, ALL_TO_ALL, EP, routed_bytes)
-    if plan.etp > 1:
-        i = _collective(ops, i, _GATHER, ALL_GATHER, ETP, routed_bytes * plan.etp)
-    local = max(model.experts / plan.ep, 1.0)
-    rows = routed * plan.etp / local
-    i = _experts(model, plan, ops, i, rows, local, width)
-    inner = model.expert_ffn / plan.etp
-    activated = routed * plan.etp * inner * size * (3 if model.gated else 2) * passes
-    i = memory_pass(ops, i, _ACTIVATION, activated, _ACTIVATION_BACKWARD * activated, passes)
-    if plan.etp > 1:
-        i = _collective(ops, i, _SCATTER, REDUCE_SCATTER, ETP, routed_bytes * plan.etp)
-    if plan.ep > 1:
-        i = _collective(ops, i, COMBINE, ALL_TO_ALL, EP, routed_bytes)
-    i = memory_pass(ops, i, _UNPERMUTE, share * width * size + routed_bytes, 2 * routed_bytes, 3.0 * passes)
-    if model.latent > 0:
-        i = product(ops, i, LATENT_UP, share, model.hidden, model.latent, 1.0)
-    if model.shared_ffn > 0:
-        if plan.tp > 1:
-            i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
-        i = _feed_forward(model, plan, software, ops, i, tokens, model.shared_ffn / plan.tp, _SHARED_UP, _SHARED_DOWN)
-        if plan.tp > 1:
-            i = _collective(ops, i, _SCATTER, REDUCE_SCATTER, TP, hidden_bytes)
-    return residual(plan, software, ops, i, hidden_bytes)
-
-
-@lean_kernel
-def _experts(model, plan, ops, i, rows, local, width):
-    inner = model.expert_ffn / plan.etp
-    up = 2 * inner if model.gated else inner
-    i = product(ops, i, _EXPERT_UP, rows, up, width, local)
-    i = product(ops, i, _EXPERT_DOWN, rows, width, inner, local)
-    ops[i - 2, FAMILY] = GROUPED_GEMM
-    ops[i - 1, FAMILY] = GROUPED_GEMM
-    return i
 
 
 @lean_kernel
@@ -332,9 +283,9 @@ def enter(plan, software, ops, i, hidden_bytes):
     """Write a block's norm, and the gathering of its input where the sequence is split; return the next row."""
     narrow = plan.tp if plan.sequence_parallel else 1
     passes = software.passes
-    i = memory_pass(ops, i, _NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
+    i = memory_pass(ops, i, NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
     if plan.tp > 1 and plan.sequence_parallel:
-        i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
+        i = collective(ops, i, GATHER, ALL_GATHER, TP, hidden_bytes)
     return i
 
 
@@ -342,7 +293,7 @@ def enter(plan, software, ops, i, hidden_bytes):
 def leave(plan, ops, i, hidden_bytes):
     """Write the reduction of a block's output over tensor-parallel ranks; return the next row."""
     if plan.tp > 1:
-        return _collective(ops, i, _SCATTER, REDUCE_SCATTER if plan.sequence_parallel else ALL_REDUCE, TP, hidden_bytes)
+        return collective(ops, i, SCATTER, REDUCE_SCATTER if plan.sequence_parallel else ALL_REDUCE, TP, hidden_bytes)
     return i
 
 
@@ -357,12 +308,15 @@ def residual(plan, software, ops, i, hidden_bytes):
 
 
 @lean_kernel
-def _feed_forward(model, plan, software, ops, i, tokens, width, up_name, down_name):
+def feed_forward(model, plan, software, ops, i, tokens, width, up_name, down_name):
+    """Write both products of inner width `width`, and the activation between them; return the row after the last."""
     up = 2 * width if model.gated else width
     i = product(ops, i, up_name, tokens, up, model.hidden, 1.0)
+    i = feed_forward_adapter(plan, ops, i, tokens, model.hidden, up, software.passes)
     activated = tokens * width * activation_bytes(plan) * (3 if model.gated else 2) * software.passes
-    i = memory_pass(ops, i, _ACTIVATION, activated, _ACTIVATION_BACKWARD * activated, software.passes)
-    return product(ops, i, down_name, tokens, model.hidden, width, 1.0)
+    i = memory_pass(ops, i, ACTIVATION, activated, ACTIVATION_BACKWARD * activated, software.passes)
+    i = product(ops, i, down_name, tokens, model.hidden, width, 1.0)
+    return feed_forward_adapter(plan, ops, i, tokens, width, model.hidden, software.passes)
 
 
 @lean_kernel

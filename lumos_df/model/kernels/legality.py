@@ -5,7 +5,16 @@ from typing import Final
 import numpy as np
 
 from lumos_df.base.jit import kernel, lean_kernel
-from lumos_df.schema.plan_words import DUALPIPE, FSDP, GPIPE, INTERLEAVED, ONE_F_ONE_B, SHARD_GRADIENTS, SHARD_NOTHING
+from lumos_df.schema.plan_words import (
+    DUALPIPE,
+    FSDP,
+    GPIPE,
+    INTERLEAVED,
+    LORA_ATTENTION,
+    ONE_F_ONE_B,
+    SHARD_GRADIENTS,
+    SHARD_NOTHING,
+)
 
 MOST_GPUS: Final = 1 << 24
 """GPUs of a job at the most, 16,777,216: a hundred times the largest that is known, so more is a slip of the pen."""
@@ -35,7 +44,8 @@ MOST_GPUS: Final = 1 << 24
     GPUS,
     DP_REPLICATE_RANKS,
     DP_REPLICATE_ZERO,
-) = range(24)
+    LORA_TARGETS_ALONE,
+) = range(25)
 """Numbers of the rules: places in `model.rules.RULES`, and bits of what `violated` returns."""
 
 
@@ -79,6 +89,7 @@ def violated(plan, model, hardware):
     broken |= (float(tp) * pp * cp * plan.dp > MOST_GPUS) << GPUS
     broken |= (cp * plan.dp % plan.dp_replicate != 0) << DP_REPLICATE_RANKS
     broken |= (plan.dp_replicate > 1 and plan.zero == SHARD_NOTHING) << DP_REPLICATE_ZERO
+    broken |= (plan.lora == 0 and plan.lora_targets != LORA_ATTENTION) << LORA_TARGETS_ALONE
     return broken
 
 

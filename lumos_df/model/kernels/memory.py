@@ -11,6 +11,7 @@ from lumos_df.model.kernels.layer_operators import activation_bytes
 from lumos_df.schema.dtypes import FP32, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import (
     FSDP,
+    LORA_ALL,
     RECOMPUTE_ATTENTION,
     RECOMPUTE_LAYERS,
     RECOMPUTE_LIGHT,
@@ -65,15 +66,32 @@ def layer_parameters(model, plan, expert):
 
 
 @lean_kernel
-def adapter_parameters(model, plan):
-    """Return the parameters of one layer's adapters on one rank: beside query, key and value, and beside the output.
+def adapter_parameters(model, plan, expert):
+    """Return the parameters of one layer's adapters on one rank: (replicated over data-parallel ranks, experts' own).
 
+    Beside query, key and value, and the output; with all targets also beside both products of each feed-forward block.
     Of both products of an adapter, the one with the width of the tensor-parallel shard is split.
     """
     inward = (
         (model.heads + 2.0 * model.kv_heads) * model.head_dim if model.kv_rank == 0 else model.heads * model.head_dim
     )
-    return plan.lora * (2.0 * model.hidden + (inward + model.heads * model.v_dim) / plan.tp)
+    shared = 2.0 * model.hidden + (inward + model.heads * model.v_dim) / plan.tp
+    experts = 0.0
+    if plan.lora_targets == LORA_ALL:
+        each = 3.0 if model.gated else 2.0
+        inner = float(model.shared_ffn) if expert else float(model.ffn)
+        if inner > 0.0:
+            shared += 2.0 * model.hidden + each * inner / plan.tp
+        if expert:
+            width = model.latent or model.hidden
+            experts = model.experts / plan.ep * (2.0 * width + each * model.expert_ffn / plan.etp)
+    return plan.lora * shared, plan.lora * experts
+
+
+@lean_kernel
+def _feed_forward_trained(plan):
+    """Return whether what feed-forward products read is needed for a weight gradient: theirs, or an adapter's."""
+    return plan.lora == 0 or plan.lora_targets == LORA_ALL
 
 
 @lean_kernel
@@ -130,7 +148,7 @@ def layer_activation_bytes(model, plan, software, expert):
     if model.mamba_layers > 0:
         state = model.mamba_layers * state_space.mixer_activation_bytes(model, plan, operand_bytes(plan))
         mixers = (model.attention_layers * mixers + state) / model.layers
-    block = outside + (gathered if plan.lora == 0 else 0.0)
+    block = outside + (gathered if _feed_forward_trained(plan) else 0.0)
     return mixers + block + _feed_forward_bytes(model, plan, software, expert, tokens, size)
 
 
@@ -145,7 +163,7 @@ def communication_bytes(model, plan, software):
 @lean_kernel
 def _feed_forward_bytes(model, plan, software, expert, tokens, size):
     # What goes into the second product is kept as that product read it; what the activation needs is not.
-    trained = 1.0 if plan.lora == 0 else 0.0
+    trained = 1.0 if _feed_forward_trained(plan) else 0.0
     parts = (2.0 if model.gated else 1.0) + software.keep_ffn + trained * operand_bytes(plan) / size
     returned = size
     if plan.recompute == RECOMPUTE_LIGHT:

@@ -165,8 +165,12 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
         expert = expert_layers * expert_parameters
         trained, trained_expert = shared, expert
         if plan.lora > 0:
-            trained, trained_expert = layers * adapter_parameters(model, plan), 0.0
+            dense_adapters, _ = adapter_parameters(model, plan, False)
+            shared_adapters, expert_adapters = adapter_parameters(model, plan, True)
+            trained = dense_layers * dense_adapters + expert_layers * shared_adapters
+            trained_expert = expert_layers * expert_adapters
             shared += trained
+            expert += trained_expert
         this = (shared, expert, layers, compute, backward)
         if this != before:
             before = this
