@@ -24,6 +24,7 @@ _IN_PROPORTION: Final = {
     "compute_factor": "gemm_s",
     "attention_factor": "attention_s",
     "passes": "elementwise_s",
+    "loss_bytes": "elementwise_s",
     "optimizer_traffic": "optimizer_s",
 }
 """Figures that a part of the step is proportional to, or nearly so."""
