@@ -12,7 +12,8 @@ import pytest
 
 from lumos_df.base.errors import QueryError
 from lumos_df.whatif import answerable
-from lumos_df.whatif.answer.interval import Cause, Interval
+from lumos_df.whatif.answer.cause import Cause
+from lumos_df.whatif.answer.interval import Interval
 from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.settings import parse
 from tests.conftest import Run
@@ -139,6 +140,17 @@ def test_calls_that_differ_tell_that_runs_may(tmp_path: Path, of_speeds: dict[fl
             assert least < alone(row, "another run's host") < most
     work = ingested(tmp_path / "work", hosted.write(hosted.HostJob(), tmp_path / "traces"))
     assert alone(answers(work, "layers=4")[0], "another run's host") < 0.1
+
+
+def test_a_step_whose_host_and_kernels_take_as_long_may_be_shorter_where_both_are(tmp_path: Path) -> None:
+    """Alone, either is held up by the other: what each makes of the step is far less than what both do."""
+    corpus = emulate(tmp_path, Job(ranks=1, layers=4, steps=2, hidden=512, batch=4, python_ns=6_000))
+    few, as_long, many = (answers(corpus, f"micro_batch={batch}")[0] for batch in (6, 10, 32))
+    assert alone(as_long, "host and kernels at once") > 0.01
+    # Without a GPU all adds up.
+    work = ingested(tmp_path / "work", hosted.write(hosted.HostJob(), tmp_path / "traces"))
+    for row in (few, many, *answers(work, "micro_batch=6")):
+        assert alone(row, "host and kernels at once") < 0.005
 
 
 def test_too_few_calls_tell_nothing_of_other_runs(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from lumos_df.graph import host_spread, stalls
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
 from lumos_df.schema.collective_kinds import ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
-from lumos_df.whatif.answer.settled_steps import lengths, recorded_lengths, settled
+from lumos_df.whatif.answer import host_causes
+from lumos_df.whatif.answer.cause import Cause, Steps, ends, factor, logarithm
+from lumos_df.whatif.answer.settled_steps import lengths, recorded_lengths
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import host_times, operator_times
 from lumos_df.whatif.durations.added_kernels import GRADIENTS, name_of
@@ -24,20 +26,6 @@ from lumos_df.whatif.durations.unscaled import PICKED
 
 _REDUCTIONS: Final = frozenset(name_of(COLLECTIVES[kind], GRADIENTS) for kind in (ALL_REDUCE, REDUCE_SCATTER))
 """Names of the reductions of a job that ran as one replica."""
-Steps = list[NDArray[np.float64]]
-"""ns of each step, one array a rank."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One thing that can go wrong."""
-
-    name: str
-    """What it is called in an answer."""
-    low: Steps
-    """How long each step is when it goes wrong one way, ns: at most the estimate."""
-    high: Steps
-    """The same the other way: at least the estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +50,33 @@ class Interval:
     def words(self, rank: int, place: int) -> list[str]:
         """Return the causes of a step, the largest first, with what each alone would make of it: `host ±4.1%`."""
         causes = (*self.causes, self.once) if self.once else self.causes
-        half = {cause.name: 50 * float(_logarithm(cause.high[rank], cause.low[rank])[place]) for cause in causes}
+        half = {cause.name: 50 * float(logarithm(cause.high[rank], cause.low[rank])[place]) for cause in causes}
         by_size = sorted(half, key=lambda name: -half[name])
         return [f"{name} ±{half[name]:.1f}%" for name in by_size if round(half[name], 1)]
 
     def _end(self, rank: int, alone: list[NDArray[np.float64]], sign: int) -> NDArray[np.float64]:
         step = self.step[rank]
-        apart = np.sqrt(np.sum([_logarithm(end, step) ** 2 for end in alone], axis=0))
+        apart = np.sqrt(np.sum([logarithm(end, step) ** 2 for end in alone], axis=0))
         ends: NDArray[np.float64] = step * np.exp(sign * apart)
         return ends
-
-
-def _logarithm(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.log(np.maximum(one, 1) / np.maximum(other, 1))
 
 
 def interval(changed: ChangedJob) -> Interval:
     """Return the interval of a changed job."""
     step = lengths(changed, changed.job.event_graph)
     kinds = _Kinds.of(changed)
-    causes = [_replay(changed, step), _host(changed, step), _another_run(changed, step)]
+    causes = [_replay(changed, step), host_causes.host(changed, step), host_causes.another_run(changed, step)]
     links = f"links as of {changed.stand_in}" if changed.stand_in else "links"
     for name, own, transfer in (
-        ("kernels", kinds.computes, None),
+        (host_causes.KERNELS, kinds.computes, None),
         (links, kinds.communicates & ~kinds.modelled, ~kinds.modelled_transfer),
         ("modelled", kinds.modelled, kinds.modelled_transfer),
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
     more = [each(changed, step) for each in (_gaps, _waits, _came_once, _unscaled, _hidden, _at_once)]
-    stand_in = _stand_in(changed, step, kinds)
-    return Interval(step, (*causes, *stand_in, *chain.from_iterable(more)), _once(changed, step))
+    causes += [*_stand_in(changed, step, kinds), *host_causes.together(changed, step, causes, kinds.computes)]
+    return Interval(step, (*causes, *chain.from_iterable(more)), _once(changed, step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,28 +113,6 @@ def _replay(changed: ChangedJob, step: Steps) -> Cause:
     return Cause("replay", low, high)
 
 
-def _host(changed: ChangedJob, step: Steps) -> Cause:
-    """Return what all of the host makes, faster or slower: no less than the recorded steps of the rank differ.
-
-    What came once, and is left out of the changed job, is a cause of its own.
-    """
-    recorded = [_usual_lengths(changed, rank) for rank in changed.ranks]
-    spreads = [host_spread.of_steps(of_rank) if len(of_rank) > 1 else 0.0 for of_rank in recorded]
-    on_host = [~graph.rows.on_gpu for graph in changed.job.graphs]
-    low, high = _hosts(changed, step, on_host, [_host_spread(changed, rank) for rank in changed.ranks])
-    return Cause(
-        "host",
-        [np.minimum(end, lasts * np.exp(-spread)) for end, lasts, spread in zip(low, step, spreads, strict=True)],
-        [np.maximum(end, lasts * np.exp(spread)) for end, lasts, spread in zip(high, step, spreads, strict=True)],
-    )
-
-
-def _host_spread(changed: ChangedJob, rank: int) -> float:
-    """Return by how much the host's time of a recorded rank differs between two steps of two runs, as a logarithm."""
-    shape = changed.anchor.about.ranks[rank].trace.dims.code
-    return host_spread.spread(changed.anchor.job.graphs[rank], shape, _usual_lengths(changed, rank))
-
-
 def _came_once(changed: ChangedJob, step: Steps) -> list[Cause]:
     """Return by how much longer 8 of 10 recorded steps are with what came once: where one had it, another may.
 
@@ -159,65 +121,12 @@ def _came_once(changed: ChangedJob, step: Steps) -> list[Cause]:
     """
     more = []
     for rank in changed.ranks:
-        with_it, usual = recorded_lengths(changed.played.replays[rank]), _usual_lengths(changed, rank)
+        with_it, usual = recorded_lengths(changed.played.replays[rank]), host_causes.usual_lengths(changed, rank)
         longer = float(np.percentile(with_it, 90) - np.percentile(usual, 90)) if len(with_it) > 1 else 0.0
         more.append(max(longer, 0.0))
     if not any(more):
         return []
     return [Cause("what came once", [*step], [lasts + ns for lasts, ns in zip(step, more, strict=True)])]
-
-
-def _usual_lengths(changed: ChangedJob, rank: int) -> NDArray[np.int64]:
-    """Return how long the recorded steps of a rank are without what came once, ns [s]."""
-    played = changed.played.replays[rank]
-    with_stalls, usual = (settled(replay, played) for replay in (played, changed.usual.replays[rank]))
-    left = (usual.high - usual.low) / np.maximum(with_stalls.high - with_stalls.low, 1)
-    lengths: NDArray[np.int64] = np.round(recorded_lengths(played) * left).astype(np.int64)
-    return lengths
-
-
-def _another_run(changed: ChangedJob, step: Steps) -> Cause:
-    """Return what comes of another run's host, whose calls are as much slower or faster as `host_speed` says.
-
-    What steps of one run differ by is in how runs of so many steps differ, and a cause of its own, so it is taken out.
-    What an operator computes on the host errs as kernels do, which were held against other runs.
-    """
-    calls = [~graph.rows.on_gpu & ~host_times.works(graph) for graph in changed.job.graphs]
-    apart = []
-    for rank in changed.ranks:
-        of_steps = _host_spread(changed, rank) ** 2 / len(changed.played.replays[rank].steps.low)
-        apart.append(float(np.sqrt(max(changed.between_runs**2 - of_steps, 0.0))))
-    return Cause("another run's host", *_hosts(changed, step, calls, apart))
-
-
-def _hosts(
-    changed: ChangedJob, step: Steps, rows: list[NDArray[np.bool_]], factors: list[float]
-) -> tuple[Steps, Steps]:
-    """Return the steps when some rows of the host and what lies between them are faster, and when they are slower.
-
-    Args:
-        changed: the job.
-        step: the steps as estimated, ns.
-        rows: which rows of each rank.
-        factors: by how much, as logarithms, one a rank.
-    """
-    net = changed.job.event_graph
-    own, lag = net.own.astype(np.float64), net.lag.astype(np.float64)
-    of_own, of_lag = [], []
-    for graph, chosen, factor in zip(changed.job.graphs, rows, factors, strict=True):
-        of_own.append(np.where(chosen, factor, 0.0))
-        # A GPU that is idle for what nobody recorded waits for a host, too.
-        idle = graph.unknown[graph.edges.dst] > 0
-        of_lag.append(np.where(host_spread.works_between(graph) | idle, factor, 0.0))
-    played = []
-    for sign in (-1, 1):
-        slower = replace(
-            net,
-            own=np.round(own * np.exp(sign * np.concatenate(of_own))).astype(np.int64),
-            lag=np.where(lag > 0, np.round(lag * np.exp(sign * np.concatenate(of_lag))), lag).astype(np.int64),
-        )
-        played.append(lengths(changed, slower))
-    return _ends(step, *played)
 
 
 def _gaps(changed: ChangedJob, step: Steps) -> list[Cause]:
@@ -230,7 +139,7 @@ def _gaps(changed: ChangedJob, step: Steps) -> list[Cause]:
         for graph, time in zip(changed.job.graphs, changed.times, strict=True)
     ]
     lags = [np.round(net.lag * np.exp(sign * np.concatenate(grown))).astype(np.int64) for sign in (-1, 1)]
-    return [Cause("gaps between operators", *_ends(step, *(lengths(changed, replace(net, lag=lag)) for lag in lags)))]
+    return [Cause("gaps between operators", *ends(step, *(lengths(changed, replace(net, lag=lag)) for lag in lags)))]
 
 
 def _waits(changed: ChangedJob, step: Steps) -> list[Cause]:
@@ -244,7 +153,7 @@ def _waits(changed: ChangedJob, step: Steps) -> list[Cause]:
             [time.waits[graph.edges.dst, end] for graph, time in zip(changed.job.graphs, changed.times, strict=True)]
         )
         played.append(lengths(changed, replace(net, lag=np.round(net.lag * np.exp(factor)).astype(np.int64))))
-    return [Cause("collectives of the host", *_ends(step, *played))]
+    return [Cause("collectives of the host", *ends(step, *played))]
 
 
 def _once(changed: ChangedJob, step: Steps) -> Cause | None:
@@ -263,7 +172,7 @@ def _once(changed: ChangedJob, step: Steps) -> Cause | None:
     lag = np.concatenate(lags)
     if np.array_equal(lag, net.lag):
         return None
-    return Cause("what may come once", *_ends(step, lengths(changed, replace(net, lag=lag))))
+    return Cause("what may come once", *ends(step, lengths(changed, replace(net, lag=lag))))
 
 
 def _scaled(
@@ -278,19 +187,13 @@ def _scaled(
             changed,
             replace(
                 net,
-                own=np.round(net.own * _factor(error, sign)).astype(np.int64),
-                transfer=np.round(net.transfer * _factor(joint, sign)).astype(np.int64),
+                own=np.round(net.own * factor(error, sign)).astype(np.int64),
+                transfer=np.round(net.transfer * factor(joint, sign)).astype(np.int64),
             ),
         )
         for sign in (-1, 1)
     ]
-    return Cause(name, *_ends(step, *played))
-
-
-def _factor(error: NDArray[np.float64], sign: int) -> NDArray[np.float64]:
-    """Return what durations are multiplied by whose relative errors are given; those below 0 are no longer [n]."""
-    factor: NDArray[np.float64] = np.where((error < 0) & (sign > 0), 1.0, (1 + np.abs(error)) ** sign)
-    return factor
+    return Cause(name, *ends(step, *played))
 
 
 def _stand_in(changed: ChangedJob, step: Steps, kinds: _Kinds) -> list[Cause]:
@@ -306,7 +209,7 @@ def _stand_in(changed: ChangedJob, step: Steps, kinds: _Kinds) -> list[Cause]:
     net = changed.job.event_graph
     factor = np.where(rows, 1 + gpu.error, 1.0)
     played = [lengths(changed, replace(net, own=np.round(net.own * factor**sign).astype(np.int64))) for sign in (-1, 1)]
-    return [Cause(f"the GPU that ran, taken for {gpu.hardware.name},", *_ends(step, *played))]
+    return [Cause(f"the GPU that ran, taken for {gpu.hardware.name},", *ends(step, *played))]
 
 
 def _unscaled(changed: ChangedJob, step: Steps) -> list[Cause]:
@@ -319,7 +222,7 @@ def _unscaled(changed: ChangedJob, step: Steps) -> list[Cause]:
         lengths(changed, replace(net, own=np.where(guessed, np.round(end), net.own).astype(np.int64)))
         for end in (bounds.min(axis=0), bounds.max(axis=0))
     ]
-    return [Cause("unscaled", *_ends(step, *played))]
+    return [Cause("unscaled", *ends(step, *played))]
 
 
 def _hidden(changed: ChangedJob, step: Steps) -> list[Cause]:
@@ -343,7 +246,7 @@ def _at_once(changed: ChangedJob, step: Steps) -> list[Cause]:
         return []
     net = changed.job.event_graph
     own = np.round(net.own * (1 + np.concatenate(changed.slowed))).astype(np.int64)
-    return [Cause("passes at once", *_ends(step, lengths(changed, replace(net, own=own))))]
+    return [Cause("passes at once", *ends(step, lengths(changed, replace(net, own=own))))]
 
 
 def _guesses(changed: ChangedJob) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
@@ -364,10 +267,3 @@ def _guesses(changed: ChangedJob) -> tuple[NDArray[np.float64], NDArray[np.bool_
     now = np.concatenate([time.own for time in changed.times])
     ratio = float(now[works].sum() / was[works].sum()) if was[works].sum() else 1.0
     return was, not_scaled, np.where(np.concatenate(picked), operator_times.tokens(changed.plan), ratio)
-
-
-def _ends(step: Steps, *played: Steps) -> tuple[Steps, Steps]:
-    """Return the shortest and the longest of some runs of each step, the estimate among them."""
-    low = [np.minimum.reduce(each) for each in zip(step, *played, strict=True)]
-    high = [np.maximum.reduce(each) for each in zip(step, *played, strict=True)]
-    return low, high
