@@ -89,6 +89,7 @@ NO_DECISION = {
     "structure.experts._MATRICES",
     "structure.parameter_axes._MIXED_AXES",
     "structure.compute_stream._PER_HEAD",
+    "structure.compute_stream._STATE_AXES",
     "structure.parallelism._SCALAR_BYTES",
     "structure.repetition._CANDIDATES",
     "structure.repetition._REACH",
