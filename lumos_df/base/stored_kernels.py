@@ -101,14 +101,14 @@ class _Runtime:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine()
-        self._engine: Any = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+        self._engine: Any = binding.create_mcjit_compiler(binding.parse_assembly(_UNPICKLE), machine)
         # Names as numba gives them.
         self._known = {"_Py_NoneStruct": id(None)}
         for part in (helpers, self._functions):
             self._known |= {f"numba_{name}": address for name, address in part.c_helpers.items()}
         for name, address in memory.c_helpers.items():
             self._known[name if name.startswith("_") else f"NRT_{name}"] = address
-        self._known["numba_unpickle"] = ctypes.cast(_UNPICKLE, ctypes.c_void_p).value or 0
+        self._known["numba_unpickle"] = self._engine.get_function_address("unpickle")
         self._alive: list[Any] = []
         """What code points to: it stays to the end, as the code does."""
 
@@ -144,15 +144,25 @@ class _Runtime:
         return environment
 
 
-@cache
-def _unpickled(pickled: bytes) -> object:
-    """Return an object that code holds pickled: the class of an array that it returns, or of an error."""
-    return pickle.loads(pickled)  # noqa: S301 - it is part of the code
+_UNPICKLE: Final = f"""
+declare i64 @PyBytes_FromStringAndSize(i64, i64)
+declare i64 @PyObject_CallOneArg(i64, i64)
+declare void @Py_DecRef(i64)
 
+define i64 @unpickle(i64 %place, i32 %size, i64 %digest) {{
+    %length = sext i32 %size to i64
+    %pickled = call i64 @PyBytes_FromStringAndSize(i64 %place, i64 %length)
+    %object = call i64 @PyObject_CallOneArg(i64 {id(pickle.loads)}, i64 %pickled)
+    call void @Py_DecRef(i64 %pickled)
+    ret i64 %object
+}}
+"""
+"""`numba_unpickle` of numba, whose own imports numba: (place, bytes, their digest) to a new reference.
 
-_CALLED_BY_CODE: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-_UNPICKLE: Final = _CALLED_BY_CODE(lambda place, size, digest: _unpickled(ctypes.string_at(place, size)))  # noqa: ARG005
-"""`numba_unpickle` of numba, whose own imports numba: (place, bytes, their digest) to a new reference."""
+Code holds pickled what it returns: the class of an array, or of an error. No Python runs here: Ctrl-C during a kernel
+waits for the next line of Python, whose `KeyboardInterrupt` would leave the code without the class that it needs.
+Pointers are numbers, which LLVM writes alike in all of its versions.
+"""
 
 
 @cache

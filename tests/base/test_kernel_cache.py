@@ -235,3 +235,34 @@ def test_a_kernel_loaded_from_disk_needs_no_numba_and_is_called_by_one_compiled_
         "import some_kernels; kept = [some_kernels.halves(10**6) for _ in range(50)]; print(sum(map(sum, kept[:1])))"
     )
     assert run(copy, keeps, **named) == "500000.0"
+
+
+_LONG = """
+import os, signal, threading
+import numpy as np
+from lumos_df.base.jit import kernel
+
+@kernel
+def powers(size, turns):
+    power = 1
+    for _ in range(turns):
+        power = power * 48271 % 2147483647
+    return np.full(size, power)
+
+def stopped_meanwhile():
+    powers(3, 1)
+    try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        powers(3, 2 * 10**8)
+        return "not stopped"
+    except KeyboardInterrupt:
+        return "stopped"
+"""
+
+
+def test_a_kernel_loaded_from_disk_that_returns_an_array_bears_ctrl_c(copy: Path, tmp_path: Path) -> None:
+    (copy / "long_kernel.py").write_text(_LONG)
+    named = {"NUMBA_CACHE_DIR": str(tmp_path / "named")}
+    ask = "import sys, long_kernel; print(long_kernel.stopped_meanwhile(), 'numba' in sys.modules)"
+    assert run(copy, ask, **named) == "stopped True"  # compiled
+    assert run(copy, ask, **named) == "stopped False"  # loaded
