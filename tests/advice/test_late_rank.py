@@ -3,9 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lumos_df.advice.remedy import Known
+from lumos_df.advice.steady_lateness import steady
 from tests.advice.emulated import advised, true_gain_ns
 from tests.emulator import Job
 
@@ -28,6 +30,40 @@ def test_a_sleeping_rank_is_the_first_advice(tmp_path: Path, sleep_ns: int) -> N
 
 def test_ranks_that_are_alike_are_not_blamed(tmp_path: Path) -> None:
     assert not advised(tmp_path, HEALTHY).of_rule("late_rank")
+
+
+NOISY = replace(HEALTHY, kernel_noise=0.15, jitter_ns=20_000)
+"""Kernels and launches that differ from one time to the next."""
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_a_rank_that_chance_made_late_is_not_blamed(tmp_path: Path, seed: int) -> None:
+    job = replace(NOISY, batch=16, steps=4, seed=seed)
+    assert not advised(tmp_path, job).of_rule("late_rank")
+
+
+def test_a_late_rank_is_told_among_ranks_that_differ(tmp_path: Path) -> None:
+    sleepy = replace(NOISY, sleep_rank=2, sleep_ns=3_000_000)
+    said = advised(tmp_path, sleepy)
+    assert said.first.remedy.rule == "late_rank"
+    assert said.first.remedy.what.startswith("rank 2 is waited for")
+    assert said.first.low_ns <= true_gain_ns(sleepy, NOISY) <= said.first.high_ns
+
+
+def test_who_is_late_once_is_not_late_in_every_step() -> None:
+    once = np.array([[40.0, 0.0, 0.0], [-20.0, 0.0, 0.0], [-20.0, 0.0, 0.0]])
+    assert not steady(once).any()
+    assert steady(np.array([[9.0, 11.0], [9.0, 10.0], [-18.0, -21.0]])).tolist() == [True, True, False]
+
+
+def test_chance_seldom_makes_a_rank_late() -> None:
+    normal = np.random.default_rng(0).normal(size=(500, 4, 3))
+    late = normal - normal.mean(axis=1, keepdims=True)
+    assert np.mean([steady(each).any() for each in late]) < 0.06
+
+
+def test_one_step_tells_nothing_of_chance() -> None:
+    assert steady(np.array([[2.0], [-2.0]])).all()
 
 
 def test_a_rank_by_itself_is_never_late(tmp_path: Path) -> None:

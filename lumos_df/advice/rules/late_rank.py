@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.advice import steady_lateness
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.pipelines import pipelines
 from lumos_df.advice.remedy import Known, Remedy
@@ -28,13 +29,13 @@ class Excess:
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose that the ranks which make others wait more than their share be as quick as the others."""
+    """Propose that ranks which make others wait more than their share, step after step, be as quick as the others."""
     ranks, waits = len(advised.graphs), advised.waits
     matched = waits.last >= 0
     if not matched.any():
         return
     caused = np.bincount(waits.trace[waits.last[matched]], waits.waiting[matched], ranks)
-    late = np.flatnonzero(caused > caused.mean())
+    late = np.flatnonzero((caused > caused.mean()) & steady_lateness.of_waits(advised.ranks, waits))
     if not len(late):
         return
     excess = excess_of(advised, late)

@@ -1,0 +1,51 @@
+"""Which ranks are late step after step; some rank is late by chance in any recording."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import typical_values
+from lumos_df.graph.collective_waits import CollectiveWaits
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import NONE
+
+_ANGLES = np.linspace(0.0, np.pi / 2, 10_001)
+"""Student's t is the tangent of an angle times the square root of its degrees of freedom."""
+
+
+def of_waits(ranks: list[Rows], waits: CollectiveWaits) -> NDArray[np.bool_]:
+    """Return which ranks come later to kernels of collectives than the other members, step after step [ranks]."""
+    mean = np.bincount(waits.instance, waits.waiting)[waits.instance] / waits.members
+    late_ns: NDArray[np.float64] = mean - waits.waiting
+    step = np.concatenate([rows.step[waits.row[waits.of_trace(place)]] for place, rows in enumerate(ranks)])
+    known = (waits.last != NONE) & (step >= 0)
+    numbers, place = np.unique(step[known], return_inverse=True)
+    sums = np.zeros((len(ranks), len(numbers)))
+    np.add.at(sums, (waits.trace[known], place), late_ns[known])
+    return steady(sums)
+
+
+def steady(late_ns: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which ranks are late by more than chance makes one of so many [ranks]; all where one step tells nothing.
+
+    The mean of a rank's steps is held against its standard error (Student's test, as often as there are ranks). That is
+    what the steps of all ranks differ by, or those of the rank, if by more: who stalls once is late once.
+
+    Args:
+        late_ns: how much less than others a rank waited for them in a step, ns [ranks, steps].
+    """
+    ranks, steps = late_ns.shape
+    if steps < 2 or ranks < 2:
+        return np.ones(ranks, np.bool_)
+    # What ranks are late by adds up to nothing in each step, so that one of them tells nothing.
+    freedom = (ranks - 1) * (steps - 1)
+    own = late_ns.var(axis=1, ddof=1)
+    error = np.sqrt(np.maximum(own, own.mean()) / steps)
+    late: NDArray[np.bool_] = late_ns.mean(axis=1) > _student(typical_values.ACCIDENT_SHARE / ranks, freedom) * error
+    return late
+
+
+def _student(share: float, freedom: int) -> float:
+    """Return what a value of Student's distribution exceeds in this share of all cases, at most a half."""
+    density = np.cos(_ANGLES) ** (freedom - 1)
+    below = np.cumsum(density) - density / 2 - density[0] / 2
+    return float(np.sqrt(freedom) * np.tan(np.interp(1 - 2 * share, below / below[-1], _ANGLES)))
