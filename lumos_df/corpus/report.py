@@ -20,6 +20,7 @@ from lumos_df.base.units import format_count
 from lumos_df.corpus import summaries
 from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.kept_rows import keep_computed, keep_recorded, recorded
+from lumos_df.corpus.layout import check
 from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
 from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, Result, interruptible, whole_file, write, write_rows
@@ -310,6 +311,8 @@ def export(  # noqa: PLR0913  # each says one thing of what is written
     place = local_path(folder)
     queries = {name: select(name, form) for name in names or report_views()}
     files = tuple(place / f"{name}.{form.suffix}" for name in queries)
+    if prepare:
+        check(Path(corpus))
     # Those of many traces answer from summaries, which are made first.
     if prepare and (engine is not Engine.SERIAL or summaries.many(Path(corpus))):
         prepare()

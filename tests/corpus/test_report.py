@@ -326,6 +326,15 @@ def test_what_cannot_be_prepared_ends_a_report_without_a_file(
     assert [*tmp_path.glob("out/*")] == []
 
 
+@pytest.mark.parametrize("engine", [Engine.SERIAL, Engine.PROCESSES])
+def test_a_report_of_no_corpus_says_how_to_make_one(tmp_path: Path, engine: Engine) -> None:
+    corpus, folder = str(tmp_path / "none"), str(tmp_path / "out")
+    done = CliRunner().invoke(app, ["report", "--corpus", corpus, "--output", folder, "--engine", engine.value])
+    assert isinstance(done.exception, CorpusError)
+    assert "make one with: lumos-df ingest" in str(done.exception)
+    assert not (tmp_path / "out").exists()
+
+
 def test_summaries_are_made_before_any_view_of_many_traces_is_asked(
     sample_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
