@@ -45,3 +45,6 @@ STEP_PARTS: Final = (
     ),
 )
 """In the order in which a bar shows them."""
+
+ON_GPU: Final = STEP_PARTS[:3]
+"""Those in which a kernel ran: a job without a GPU has none of them."""

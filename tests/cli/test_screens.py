@@ -212,6 +212,19 @@ def test_the_path_says_what_it_is_made_of_and_on_which_rank(corpus: Path) -> Non
     assert re.search(r"gemm twice as fast, -18% replayed lumos-df replay --scale family=gemm:0.5", said)
 
 
+@pytest.mark.parametrize("command", [("estimate", "--set", "layers=4"), ("replay", "--scale", "name=aten::mm:0.5")])
+def test_a_changed_job_without_gpus_names_none(command: tuple[str, ...], corpus: Path) -> None:
+    said = "\n".join(shown((*command, "--job", "cpu_ddp", "--corpus", str(corpus)), 100))
+    assert "cpu_ddp, " in said
+    assert not re.search(r"exposed communication|\b0 ns\b|\d GPU|/GPU", said)
+    assert ("2 ranks " in said) == (command[0] == "estimate")
+
+
+def test_a_replay_says_once_that_no_gpu_was_recorded(corpus: Path) -> None:
+    said = "\n".join(shown(("replay", "--job", "cpu_ddp", "--corpus", str(corpus)), 100))
+    assert len(re.findall("GPU", said)) == 1
+
+
 def test_ranks_without_gpus_decide_nothing_of_one_another(corpus: Path) -> None:
     said = " ".join(shown((*ON_CORPUS["critical-path"], "--corpus", str(corpus)), 100))
     assert re.search(r"cpu_ddp, step \d [^,]*: 73\.8 ms, its own path: ranks without GPUs are not joined", said)

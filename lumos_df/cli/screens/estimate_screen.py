@@ -26,6 +26,7 @@ from lumos_df.cli.screens.terminal import (
 from lumos_df.estimate.sensible_plans import TRIED
 from lumos_df.model.plan import SHORT, Plan
 from lumos_df.schema import STEP_PARTS
+from lumos_df.schema.parts import ON_GPU
 from lumos_df.schema.rankings import what_to_measure
 
 if TYPE_CHECKING:
@@ -185,12 +186,14 @@ def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) 
     every, steps = steps, _whole(steps)
     if left_out := round(_mean(steps, "left_out_ns")):
         say(screen, f"{'left out, came once':<26}{format_ns(left_out):>9}", before="  ")
-    for part in STEP_PARTS:
+    on_host = not any(_mean(steps, f"{side}{part.name}_ns") for part in ON_GPU for side in ("original_", ""))
+    for part in () if on_host else STEP_PARTS:
         _line(screen, steps, part.name, part.label)
         if part.name == "exposed_communication" and steps["exposed_waiting_s"].null_count < len(steps):
             _line(screen, steps, "exposed_waiting", "  of that only waiting")
+    device = "rank" if on_host else device
     about = [format_count(round(_mean(steps, "gpus")), device)] if steps["gpus"].null_count < len(steps) else []
-    about += [text.format(_mean(steps, name)) for name, text in _RATES if steps[name].null_count < len(steps)]
+    about += [text.format(_mean(steps, name), device) for name, text in _RATES if steps[name].null_count < len(steps)]
     if steps["memory_gb"].null_count < len(steps):
         too_much = ", does not fit" if _first(steps, "fits") is False else ""
         about.append(f"memory {_mean(steps, 'memory_gb'):.3g} GB{too_much}")
@@ -211,7 +214,7 @@ def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) 
     say_notes(screen, _first(steps, "warnings"), full=full)
 
 
-_RATES: Final = (("tokens_per_s_per_gpu", "{:,.0f} tokens/s/GPU"), ("mfu_pct", "MFU {:.0f}%"))
+_RATES: Final = (("tokens_per_s_per_gpu", "{:,.0f} tokens/s/{}"), ("mfu_pct", "MFU {:.0f}%"))
 
 
 def _shares(steps: "pa.Table") -> list[str]:

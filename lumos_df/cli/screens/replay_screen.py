@@ -22,6 +22,7 @@ from lumos_df.cli.screens.terminal import (
 )
 from lumos_df.corpus import limits
 from lumos_df.schema import STEP_PARTS
+from lumos_df.schema.parts import ON_GPU
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,6 +56,8 @@ def draw(
     connection: duckdb.DuckDBPyConnection, corpus: Path, trace_ids: list[str], step: int | None, *, full: bool
 ) -> None:
     """Print how the stored replays of some traces compare with their recording."""
+    from lumos_df.graph.replay_warnings import HOST_ALONE  # noqa: PLC0415 - slow to import
+
     screen = console()
     jobs = rows_of(connection, _JOBS, (trace_ids, step))
     for job in jobs:
@@ -78,7 +81,8 @@ def draw(
         off = f"{job['unexplained_pct'] or 0:.1f}% unexplained"
         others = ", also of ranks waited for" if job["ranks"] > 1 else ""
         say(screen, f"{share:.0f}% of the path is host work as recorded{others}; {off}{kept}", before="  ")
-        say_notes(screen, job["warnings"], full=full)
+        # That only the host is known stands above all jobs.
+        say_notes(screen, [text for text in job["warnings"] if text != HOST_ALONE], full=full)
     if any(job["recorded_ns"] for job in jobs):
         behind = of_job(corpus, trace_ids) + where(corpus)
         say_next(screen, f"critical-path{behind}", f"advise{behind}")
@@ -133,7 +137,8 @@ def _draw_changed_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> 
         spread = f"   {format_count(len(steps), 'step')}: {change_pct(-low)} to {change_pct(-high)}"
     times = f", {format_ns(round(old))} a step -> {format_ns(round(new))}"
     say_headline(screen, (str(steps["job"][0]), "bold"), times, change, spread)
-    for name, label in _PARTS:
+    on_host = not any(_mean(steps, f"{part.name}_ns_{side}") for part in ON_GPU for side in ("replayed", "changed"))
+    for name, label in () if on_host else _PARTS:
         if steps[f"{name}_ns_changed"].null_count() < len(steps):
             before, after = _mean(steps, f"{name}_ns_replayed"), _mean(steps, f"{name}_ns_changed")
             both = f"{format_ns(round(before)):>9} -> {format_ns(round(after)):>9}"
