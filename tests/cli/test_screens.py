@@ -272,6 +272,17 @@ def test_a_sweep_of_gpus_finds_plans_by_itself() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "plan", ["lora=8|16", "lora=8,lora_targets=all|attention", "dp_replicate=1|2,zero=3", "lora=8,offload=on|off"]
+)
+def test_plans_of_a_sweep_that_differ_are_told_apart(plan: str) -> None:
+    lines = shown(("sweep", *JOB, "--plan", f"gpus=8,tp=2,batch=32,{plan}"), 100)
+    field, _, values = next(part for part in plan.split(",") if "|" in part).partition("=")
+    (place,) = [place for place, line in enumerate(lines) if line.split()[:1] == ["#"]]
+    column = lines[place].split().index(field)
+    assert {line.split()[column] for line in lines[place + 1 : place + 3]} == set(values.split("|"))
+
+
 def test_the_sweep_after_an_estimate_keeps_software_and_precision() -> None:
     plan = ("--plan", "tp=8,dp=8,batch=256,sp=on,precision=fp8,software=megatron")
     said = " ".join(" ".join(shown(("estimate", *JOB, *plan), 100)).split())

@@ -239,7 +239,10 @@ def _mean(steps: "pa.Table", column: str) -> float:
 
 _ALWAYS: Final = ("tp", "pp", "dp", "micro_batch", "zero", "recompute")
 """Fields of a plan that are always shown."""
-_SWEPT: Final = ("vp", "cp", "ep", "etp", "batch", "schedule", "precision", "sequence_parallel", "software")
+_SWEPT: Final = (
+    *("vp", "cp", "ep", "etp", "batch", "schedule", "precision", "sequence_parallel", "software"),
+    *("lora", "lora_targets", "dp_replicate", "offload_optimizer"),
+)
 """Fields that are shown where plans differ in them."""
 _FIGURES_WIDE: Final = 56
 """Columns of a line besides the fields of the plan; fields that leave no room for them are in `--format csv` alone."""
