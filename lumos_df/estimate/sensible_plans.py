@@ -21,6 +21,9 @@ TRIED: Final = frozenset(
 )
 """The plan's fields that these plans differ in, or that follow from them."""
 
+RECOMPUTED: Final = tuple(RECOMPUTATIONS[each] for each in (RECOMPUTE_NOTHING, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS))
+"""What these plans compute again; the rest is tried where it is asked for, since not every framework has it."""
+
 
 def sensible_plans(model: Model, hardware: Hardware, gpus: int, batch: int) -> list[dict[str, list[Any]]]:
     """Return blocks of plan fields, as `Grid.make` takes them; what is not legal among them the search refuses.
@@ -51,7 +54,7 @@ def sensible_plans(model: Model, hardware: Hardware, gpus: int, batch: int) -> l
         "cp": splits,
         "ep": experts,
         "micro_batch": [size for size in _MICRO_BATCHES if batch % size == 0],
-        "recompute": [RECOMPUTATIONS[each] for each in (RECOMPUTE_NOTHING, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS)],
+        "recompute": list(RECOMPUTED),
     }
     blocks: list[dict[str, list[Any]]] = []
     for tp in widths:

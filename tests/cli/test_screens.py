@@ -292,6 +292,16 @@ def test_the_sweep_after_an_estimate_keeps_software_and_precision() -> None:
     assert any(line.endswith("precision=fp8,software=megatron") for line in lines)
 
 
+@pytest.mark.parametrize("recompute", ["products", "light"])
+def test_the_sweep_after_an_estimate_tries_what_that_computes_again(recompute: str) -> None:
+    plan = ("--plan", f"dp=64,batch=256,precision=fp8,recompute={recompute}")
+    said = " ".join(" ".join(shown(("estimate", *JOB, *plan), 100)).split())
+    command = shlex.split(said.partition("next: lumos-df ")[2].replace("\\ ", ""))
+    assert command[-1] == f"precision=fp8,recompute=none|selective|full|{recompute}"
+    best = shown((*command, "--top", "40"), 160)
+    assert {"none", recompute} <= {word for line in best for word in line.split()}
+
+
 @pytest.mark.parametrize(
     ("plan", "where", "says"),
     [

@@ -5,6 +5,7 @@ takes longer than to estimate it.
 """
 
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +24,7 @@ from lumos_df.cli.screens.terminal import (
     say_row,
     where,
 )
-from lumos_df.estimate.sensible_plans import TRIED
+from lumos_df.estimate.sensible_plans import RECOMPUTED, TRIED
 from lumos_df.model.plan import SHORT, Plan
 from lumos_df.schema import STEP_PARTS
 from lumos_df.schema.parts import ON_GPU
@@ -80,8 +81,11 @@ def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
     say(screen, "; ".join(begun), before=" how known: ")
     plan = estimate.plan
     same = replace(plan, **{name: getattr(Plan(), name) for name in TRIED}).text()
+    fixed = [same] if same else []
+    if plan.recompute not in RECOMPUTED:
+        fixed.append(f"recompute={'|'.join((*RECOMPUTED, plan.recompute))}")
     sweep = f"sweep --model {model} --hardware {hardware} --gpus {plan.gpus} --batch {plan.batch}"
-    say_next(screen, sweep + (f" --plan {same}" if same else ""))
+    say_next(screen, sweep + (f" --plan {shlex.quote(','.join(fixed))}" if fixed else ""))
 
 
 def draw_held(corpus: Path, estimate: str) -> None:
