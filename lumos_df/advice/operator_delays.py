@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from lumos_df.graph import host, typical_values
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.replay import Replay
+from lumos_df.graph.same_rows import ordinals, usual
 from lumos_df.schema.codes import CPU_OP
 
 
@@ -64,5 +65,12 @@ def _of_rank(replay: Replay, shape: NDArray[np.int32], least: float) -> tuple[ND
         return node, node
     own, like = graph.own[node], dense(packed(rows.name[node], shape[node], rows.thread[node]))
     middle, enough = typical_values.medians(own, like)
-    late = enough & (own - typical_values.highest_usual_of(own, like) >= least)
+    if len(replay.low) > 2:
+        # What is late at its place in most steps, as memory that is touched first, is of the program.
+        in_turn = np.argsort(rows.ts[node], kind="stable")
+        turn = np.empty(len(node), np.int64)
+        turn[in_turn] = ordinals(packed(like, rows.step[node])[in_turn])
+        place = packed(like, turn)
+        middle = np.maximum(middle, usual(place, own, place))
+    late = enough & (own - np.maximum(typical_values.highest_usual_of(own, like), middle) >= least)
     return node[late], (own - middle)[late]

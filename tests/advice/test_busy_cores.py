@@ -13,17 +13,17 @@ SLICE = 3000
 """Us for which another program has the core."""
 
 
-def job(folder: Path, *, late: int, silent: tuple[int, ...] = (), alike: bool = True) -> Advised:
+def job(folder: Path, *, late: int, silent: tuple[int, ...] = (), alike: bool = True, moves: int = 7) -> Advised:
     """Return what is said of a job of which so many calls a step are late, and some steps silent for as long as one.
 
-    `alike`: whether all calls have the same shapes.
+    `alike`: whether all calls have the same shapes. `moves`: by how many calls the late ones move from step to step.
     """
     events, at = [], 0
     for step in range(STEPS):
         begin = at
         for call in range(CALLS):
             at += SLICE if step in silent and call == step else 0
-            lasts = OWN + SLICE * ((call + 7 * step) % CALLS < late)
+            lasts = OWN + SLICE * ((call + moves * step) % CALLS < late)
             shape = [[8, 8 if alike else 8 + call * (1 + step)]]
             events.append(op("aten::mm", at + 2, lasts, Input_Dims=shape, Input_type=["float"]))
             at += lasts + 4
@@ -49,3 +49,7 @@ def test_silences_are_told_where_no_operator_is_late(tmp_path: Path) -> None:
 
 def test_operators_of_other_shapes_are_not_held_against_one_another(tmp_path: Path) -> None:
     assert not job(tmp_path, late=2, alike=False).of_rule("busy_cores")
+
+
+def test_what_is_late_at_its_place_in_every_step_is_of_the_program(tmp_path: Path) -> None:
+    assert not job(tmp_path, late=2, moves=0).of_rule("busy_cores")
