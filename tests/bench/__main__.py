@@ -154,7 +154,7 @@ def against_hta(file: Path) -> None:
         return
     theirs = peer("hta", file.parent, python)
     print(f"500 MB: HTA's load and analyses take {theirs:.2f} s")
-    claim("HTA's load and analyses over ours", theirs / ours, "x", 10, at_least=True)
+    claim("HTA's load and analyses over ours", theirs / ours, "x", 15, at_least=True)
 
 
 def workers(folder: Path) -> None:
