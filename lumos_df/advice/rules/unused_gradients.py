@@ -98,11 +98,12 @@ def _updated(
     """Return the shapes of what the optimizers of a step update; none where they do other work, or shapes lack."""
     inside = inherited(rows.named(lambda text: text.startswith(OPTIMIZER_STEP)), rows.parent)
     mine = outer[inside[outer] & (rows.step[outer] == step) & (code[outer] >= 0)]
+    called, often = np.unique(np.stack((rows.name[mine], code[mine])), axis=1, return_counts=True)
     lists: dict[str, list[tuple[int, ...]]] = {}
-    for row in mine.tolist():
-        first, name = (json.loads(words[code[row]]) or [[]])[0], rows.names[rows.name[row]]
+    for (number, text), times in zip(called.T.tolist(), often.tolist(), strict=True):
+        first, name = (json.loads(words[text]) or [[]])[0], rows.names[number]
         if first and isinstance(first[0], list):
-            lists.setdefault(name, []).extend(tuple(shape) for shape in first)
+            lists.setdefault(name, []).extend(tuple(shape) for shape in first * times)
         elif first or _OF_LISTS.match(name):
             # Of long lists no shapes are recorded.
             return []
