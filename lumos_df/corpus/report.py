@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -355,6 +355,10 @@ def export(  # noqa: PLR0913  # each says one thing of what is written
     return files
 
 
+_AGAIN_S: Final = 0.05
+"""How often queries that go on are interrupted."""
+
+
 @contextmanager
 def _meanwhile(connection: duckdb.DuckDBPyConnection, work: Callable[[], Result]) -> Iterator[Future[Result]]:
     """Run `work`, which queries `connection`, beside the block; an error of the block ends it and is the one raised."""
@@ -364,7 +368,10 @@ def _meanwhile(connection: duckdb.DuckDBPyConnection, work: Callable[[], Result]
             yield future
             future.result()
         except BaseException:
-            connection.interrupt()
+            # What comes between two queries ends neither: the next one has begun when it is said again.
+            while not future.done():
+                connection.interrupt()
+                wait([future], timeout=_AGAIN_S)
             raise
 
 

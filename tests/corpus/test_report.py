@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -324,6 +325,30 @@ def test_what_cannot_be_prepared_ends_a_report_without_a_file(
     with pytest.raises(type(error)):
         report.export(sample_corpus, tmp_path / "out", ["step", "stall"], prepare=prepare)
     assert [*tmp_path.glob("out/*")] == []
+
+
+def test_who_stops_a_report_between_two_of_its_views_waits_for_neither(
+    sample_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    between, written = Event(), list[str]()
+
+    def writes(connection: duckdb.DuckDBPyConnection, sql: str, *_: Any) -> None:
+        if not between.is_set():
+            between.set()
+            time.sleep(0.2)
+        else:
+            connection.execute("SELECT sum(hash(range)) FROM range(500_000_000)").fetchall()
+        written.append(sql)
+
+    monkeypatch.setattr(report, "write_rows", writes)
+
+    def prepare() -> None:
+        assert between.wait(60)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        report.export(sample_corpus, tmp_path / "out", ["step", "operator_summary"], prepare=prepare)
+    assert len(written) == 1
 
 
 @pytest.mark.parametrize("engine", [Engine.SERIAL, Engine.PROCESSES])

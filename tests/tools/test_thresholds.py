@@ -55,6 +55,7 @@ NO_DECISION = {
     "capture.microbenchmarks._MOST_CALLS",
     "capture.microbenchmarks._ROUNDS",
     "capture.publish._HEAD",
+    "corpus.report._AGAIN_S",
     "corpus.summaries._TICK_S",
     "estimate.block_operators._NS",
     "estimate.search.STRETCH",
