@@ -1,4 +1,4 @@
-"""Steps of a job that ran without a GPU and without marks, told by the calls of its optimizers.
+"""Steps of a job without marks, told by the calls of its optimizers.
 
 `torch.optim` puts a range of its own, `Optimizer.step#NAME.step`, around every call, with or without a schedule of the
 profiler (https://github.com/pytorch/pytorch/blob/main/torch/optim/optimizer.py, `profile_hook_step`).
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.schema.codes import ANNOTATION, CPU_OP, GPU
+from lumos_df.schema.codes import ANNOTATION, CPU_OP
 from lumos_df.trace.recording import Recording
 
 _UPDATES: Final = "Optimizer.step#"
@@ -36,15 +36,13 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     A step begins where the one before ends, the first one where it does as much as the others. It ends with the
     optimizer, with the range around it that holds no call of another step, or with the clearing of gradients behind it,
     if a step does not begin with that. All steps add up as many gradients; where two optimizers take turns, as those of
-    a GAN, a step is a turn of both.
+    a GAN, a step is a turn of both. A first one of fewer, as of a recording that began in its middle, is none.
 
     Args:
         recording: a file as read.
         own: the process's rows of its operators.
     """
     operators = recording.operators
-    if np.isin(operators.kind[own], GPU).any():
-        return NOTHING
     rows = own[np.isin(operators.kind[own], (ANNOTATION, CPU_OP)) & (operators.track[own] >= 0)]
     rows = rows[np.argsort(operators.ts[rows], kind="stable")]
     name, ts = operators.name[rows], operators.ts[rows]
@@ -56,7 +54,9 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
         return NOTHING
     here = track == track[np.argmax(updates)]
     called = ts[updates & here]
-    turn = _turn(np.diff(np.searchsorted(gradient, end[updates & here]), prepend=0))
+    added = np.diff(np.searchsorted(gradient, end[updates & here]), prepend=0)
+    cut = len(added) > 2 and added[0] < added[1] and _turn(added[1:]) == 1
+    turn = 1 if cut else _turn(added)
     if not turn:
         return NOTHING
     first, last = (np.searchsorted(called, times) for times in (ts, end))
@@ -75,10 +75,12 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     np.maximum.at(low, step[several & begins], ts[several & begins])
     followed = several & ends & (last < len(called))
     np.maximum.at(low, last_step[followed] + 1, end[followed])
-    # The last turn may have been cut.
-    whole, inside = slice(len(called) // turn), here & ~holds
-    low[0] = _first_begins(ts[inside], end[inside], gradient, low[whole])
-    return Windows(low[whole], (high - low)[whole], np.full(len(called) // turn, track[np.argmax(updates)], np.int32))
+    # The last turn may have been cut, too.
+    whole, inside = slice(int(cut), len(called) // turn), here & ~holds
+    if not cut:
+        low[0] = _first_begins(ts[inside], end[inside], gradient, low[whole])
+    low, high = low[whole], high[whole]
+    return Windows(low, high - low, np.full(len(low), track[np.argmax(updates)], np.int32))
 
 
 def _first_begins(
