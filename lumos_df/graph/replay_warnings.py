@@ -17,6 +17,7 @@ from lumos_df.graph.rows import FAR, Rows
 from lumos_df.graph.steps import Steps, steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
+from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
 
 HOST_ALONE: Final = "no GPU operator in the trace: its steps are host work alone"
 _NAMED: Final = 8
@@ -83,7 +84,7 @@ def of_graph(graph: TraceGraph) -> list[str]:
         ):
             if count := int(np.count_nonzero(which)):
                 warnings.append(f"{format_count(count, 'GPU operator')} {what}")
-    warnings += _host_ahead(graph)
+    warnings += [*seldom_updated(graph.rows), *_host_ahead(graph)]
     if unknown := int(graph.unknown.sum()):
         unlaunched = 2 * np.count_nonzero(gpu.call < 0) > len(gpu.row)
         idle = "without a launch call" if unlaunched else "that were in the queue of the only stream"
@@ -97,6 +98,18 @@ def of_graph(graph: TraceGraph) -> list[str]:
     if graph.dropped:
         warnings.append(f"{graph.dropped} dependencies contradicted the others and were left out")
     return warnings
+
+
+def seldom_updated(rows: Rows) -> list[str]:
+    """Tell of marks around micro-batches: at most half of the steps that add up gradients have an optimizer."""
+    adds = rows.named(lambda name: name.endswith(GRADIENT))
+    updates = rows.named(lambda name: name.startswith(OPTIMIZER_STEP))
+    trained, updated = (np.unique(rows.step[each & (rows.step >= 0)]) for each in (adds, updates))
+    if not len(updated) or len(trained) < 2 * len(np.intersect1d(trained, updated)):
+        return []
+    apart = np.unique(np.diff(updated))
+    whole = f", and {apart[0]} of them are a step of training" if len(apart) == 1 else ""
+    return [f"the optimizer works in {len(updated)} of {len(trained)} marked steps: each is a micro-batch{whole}"]
 
 
 def _host_ahead(graph: TraceGraph) -> list[str]:

@@ -6,6 +6,11 @@ from typing import Final
 STEP_MARK: Final = re.compile(r"ProfilerStep#([0-9]{1,9})(?![0-9])")
 """How the name of a step's mark begins, and the step's number in it."""
 
+OPTIMIZER_STEP: Final = "Optimizer.step#"
+"""How the range begins that PyTorch puts around every call of an optimizer."""
+GRADIENT: Final = "torch::autograd::AccumulateGrad"
+"""What adds up the gradient of one parameter: how such a name ends."""
+
 KINDS: Final = (
     "cpu_op",
     "runtime",

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.schema.codes import ANNOTATION, CPU_OP
+from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
 from lumos_df.trace.recording import Recording
 
-_UPDATES: Final = "Optimizer.step#"
 _CLEARS: Final = "Optimizer.zero_grad#"
-_GRADIENT: Final = "AccumulateGrad"
-"""Ends the name of what adds up the gradient of one parameter."""
 
 
 class Windows(NamedTuple):
@@ -47,8 +45,8 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     rows = rows[np.argsort(operators.ts[rows], kind="stable")]
     name, ts = operators.name[rows], operators.ts[rows]
     end, track = ts + operators.dur[rows], operators.track[rows]
-    gradient = ts[recording.where(lambda text: text.endswith(_GRADIENT))[name]]
-    updates = recording.where(lambda text: text.startswith(_UPDATES))[name]
+    gradient = ts[recording.where(lambda text: text.endswith(GRADIENT))[name]]
+    updates = recording.where(lambda text: text.startswith(OPTIMIZER_STEP))[name]
     clears = recording.where(lambda text: text.startswith(_CLEARS))[name]
     if not updates.any():
         return NOTHING

@@ -8,7 +8,7 @@ from lumos_df.graph import replay_warnings
 from lumos_df.graph.job import groups, load
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.switches import changed, scale
-from tests.trace.literal import Event, corpus_of, kernel, launch, op, x
+from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, x
 
 
 def replays(folder: Path, events: list[Event], *changes: str) -> tuple[Replay, list[str]]:
@@ -157,3 +157,28 @@ def test_calls_of_one_moment_came_in_the_order_of_their_correlation_ids(tmp_path
     (graph,) = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0]).graphs
     called = [graph.rows.names[name] for name in graph.rows.name[graph.atoms.row].tolist()]
     assert [name for name in called if "Event" in name] == ["cudaEventRecord", "cudaStreamWaitEvent"]
+
+
+@pytest.mark.parametrize(
+    ("updated", "said"),
+    [
+        (
+            (1, 3),
+            ["the optimizer works in 2 of 4 marked steps: each is a micro-batch, and 2 of them are a step of training"],
+        ),
+        ((2,), ["the optimizer works in 1 of 4 marked steps: each is a micro-batch"]),
+        ((0, 1, 2), []),
+        ((), []),
+    ],
+)
+def test_marks_around_micro_batches_are_said_to_be_so(
+    tmp_path: Path, updated: tuple[int, ...], said: list[str]
+) -> None:
+    gradient = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    events = [
+        *(annotation(f"ProfilerStep#{step}", 100 * step, 100) for step in range(4)),
+        *(op(gradient, 100 * step + 20, 30) for step in range(4)),
+        *(annotation("Optimizer.step#AdamW.step", 100 * step + 60, 30) for step in updated),
+    ]
+    warnings = replays(tmp_path, events)[1]
+    assert [text for text in warnings if "optimizer" in text] == said

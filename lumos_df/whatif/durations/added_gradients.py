@@ -2,16 +2,14 @@
 
 import json
 from math import prod
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.schema.words import GRADIENT
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.whatif.job.settings import Sizes
-
-_ACCUMULATES: Final = "torch::autograd::AccumulateGrad"
 
 
 def tables(trace: Trace, structure: Structure, sizes: Sizes) -> int:
@@ -31,7 +29,7 @@ def tables(trace: Trace, structure: Structure, sizes: Sizes) -> int:
 def added_up(trace: Trace, structure: Structure) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Return the rows that add up gradients, their elements, and in how many passes they do; of recorded shapes [k]."""
     rows = trace.rows
-    adds = rows.named(lambda name: name == _ACCUMULATES)
+    adds = rows.named(lambda name: name == GRADIENT)
     row = np.flatnonzero(adds & (trace.dims.code >= 0))
     shapes = [(json.loads(word) or [None])[0] for word in trace.dims.words]
     plain = [prod(shape) if shape and all(type(size) is int for size in shape) else 0 for shape in shapes]

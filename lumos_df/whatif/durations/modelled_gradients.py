@@ -18,6 +18,7 @@ from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
 from lumos_df.schema.collective_kinds import ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from lumos_df.schema.dtypes import element_type
 from lumos_df.schema.plan_words import DP
+from lumos_df.schema.words import GRADIENT
 from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.whatif.durations.added_kernels import GRADIENTS, AddedKernels, name_of, with_modelled
 from lumos_df.whatif.durations.draft_job import DraftJob
@@ -30,7 +31,6 @@ FIRST_BUCKET_BYTES: Final = 1 << 20
 """Gradients of the first bucket: what PyTorch closes it at."""
 BUCKET_BYTES: Final = 25 << 20
 """Those of every other bucket."""
-_ACCUMULATES: Final = "torch::autograd::AccumulateGrad"
 
 
 def with_gradients(draft: DraftJob) -> DraftJob:
@@ -140,7 +140,7 @@ def gradients(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Return the rows behind which gradients are ready, the last atom of each, and the gradients' bytes [k]."""
     trace, rows = anchor.about.ranks[rank].trace, graph.rows
-    adds = rows.named(lambda name: name == _ACCUMULATES) & (rows.thread >= 0)
+    adds = rows.named(lambda name: name == GRADIENT) & (rows.thread >= 0)
     sizes = _sizes(change, trace.dims.words)
     shape = trace.dims.code[origin]
     known = adds & (origin >= 0) & (np.append(sizes, 0)[shape] > 0)

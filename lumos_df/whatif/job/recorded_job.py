@@ -13,6 +13,7 @@ from lumos_df.corpus import profiler_overhead
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.job import Job
 from lumos_df.graph.job import load as load_job
+from lumos_df.graph.replay_warnings import seldom_updated
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema.dtypes import Precision
@@ -92,6 +93,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int], ran_on: H
         max((peak for trace_id in trace_ids if (peak := _peak(corpus, trace_id)) is not None), default=None),
         (
             *(() if any((graph.rows.step >= 0).any() for graph in job.graphs) else (_UNMARKED,)),
+            *seldom_updated(job.graphs[0].rows),
             *((_ON_HOST,) if on_host else (gpu.warning,) if gpu.warning else ()),
             *profiler_overhead.told(corpus, trace_ids),
         ),
