@@ -19,6 +19,7 @@ from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
 from lumos_df.corpus import summaries
 from lumos_df.corpus.catalog import connect, one_line_errors
+from lumos_df.corpus.column_units import unit_name
 from lumos_df.corpus.kept_rows import keep_computed, keep_recorded, recorded
 from lumos_df.corpus.layout import check
 from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
@@ -331,7 +332,7 @@ def export(  # noqa: PLR0913  # each says one thing of what is written
         types = interruptible(connection, partial(_types, connection))
 
         def draft(name: str) -> ExitStack:
-            own = {_unit_name(column) if form is Format.CSV else column: kind for column, kind in types[name].items()}
+            own = {unit_name(column) if form is Format.CSV else column: kind for column, kind in types[name].items()}
             unpublished = written.enter_context(ExitStack())
             path = unpublished.enter_context(whole_file(place / f"{name}.{form.suffix}", listed=False))
             write_rows(connection, queries[name], own, form, path)
@@ -396,20 +397,9 @@ def show(corpus: str | os.PathLike[str], name: str, form: Format | None, output:
         write(connection, query, form, output)
 
 
-_UNITS: Final = {"occupancy": "pct"}
-"""Units of columns whose names do not say them."""
-
-
 def _with_unit(column: str) -> str:
-    named = _unit_name(column)
+    named = unit_name(column)
     return f'"{column}"' if named == column else f'"{column}" AS {named}'
-
-
-def _unit_name(column: str) -> str:
-    """Return a column's name with the unit that it does not say."""
-    is_time = column in {"ts", "dur"} or column.endswith(("_ts", "_dur"))
-    unit = "ns" if is_time else _UNITS.get(column)
-    return f"{column}_{unit}" if unit else column
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, kind: type[Row], source: str) -> tuple[Row, ...]:
