@@ -1,5 +1,7 @@
 """Which ranks are late step after step; some rank is late by chance in any recording."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,10 +20,29 @@ def of_waits(ranks: list[Rows], waits: CollectiveWaits) -> NDArray[np.bool_]:
     late_ns: NDArray[np.float64] = mean - waits.waiting
     step = np.concatenate([rows.step[waits.row[waits.of_trace(place)]] for place, rows in enumerate(ranks)])
     known = (waits.last != NONE) & (step >= 0)
-    numbers, place = np.unique(step[known], return_inverse=True)
-    sums = np.zeros((len(ranks), len(numbers)))
-    np.add.at(sums, (waits.trace[known], place), late_ns[known])
-    return steady(sums)
+    return steady(_by_step(len(ranks), waits.trace[known], step[known], late_ns[known]))
+
+
+def of_host_waits(
+    ranks: int, rank: NDArray[np.int64], step: NDArray[np.int64], wait_ns: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return the same of ranks without GPUs [ranks], by how long each waits in collectives that all take part in.
+
+    Args:
+        ranks: how many there are.
+        rank, step: of each row of a collective, by place of the rank [k].
+        wait_ns: how long it waits for the last member, ns [k].
+    """
+    waited = _by_step(ranks, rank, step, wait_ns)
+    return steady(waited.mean(axis=0) - waited)
+
+
+def _by_step(ranks: int, rank: NDArray[np.int64], step: NDArray[np.int64], ns: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sums of times of each rank and step, ns [ranks, steps]."""
+    numbers, place = np.unique(step, return_inverse=True)
+    sums = np.zeros((ranks, len(numbers)))
+    np.add.at(sums, (rank, place), ns)
+    return sums
 
 
 def steady(late_ns: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -10,10 +10,15 @@ from tests.trace.literal import Event, annotation, op, write
 STEPS = 4
 
 
-def job(folder: Path, sleeps: int = 0, more_work: int = 0) -> Advised:
-    """Return what is said of two ranks; rank 1 is late by what it sleeps, or by more products than rank 0 has, us."""
-    write(folder / "traces" / "rank0.json", _rank(sleeps + more_work, 0, 0), distributedInfo=_distributed(0))
-    write(folder / "traces" / "rank1.json", _rank(0, sleeps, more_work), distributedInfo=_distributed(1))
+def job(folder: Path, sleeps: int = 0, more_work: int = 0, *, every: int = 1, steps: int = STEPS) -> Advised:
+    """Return what is said of two ranks; rank 1 is late by what it sleeps, or by more products than rank 0 has, us.
+
+    `every`: in which of its steps.
+    """
+    of_rank = [(sleeps + more_work, 0, 0), (0, sleeps, more_work)]
+    for rank, late in enumerate(of_rank):
+        events = _rank(*late, every=every, steps=steps)
+        write(folder / "traces" / f"rank{rank}.json", events, distributedInfo=_distributed(rank))
     return advice_on(folder)
 
 
@@ -21,10 +26,11 @@ def _distributed(rank: int) -> dict[str, object]:
     return {"backend": "gloo", "rank": rank, "world_size": 2}
 
 
-def _rank(waits: int, sleeps: int, more_work: int) -> list[Event]:
-    events, at = [], 0
-    for step in range(STEPS):
+def _rank(waits: int, sleeps: int, more_work: int, *, every: int = 1, steps: int = STEPS) -> list[Event]:
+    events, at, late = [], 0, (waits, sleeps, more_work)
+    for step in range(steps):
         begin = at
+        waits, sleeps, more_work = late if step % every == every - 1 else (0, 0, 0)
         at += sleeps + 10
         for _ in range(5):
             events.append(op("aten::mm", at, 190))
@@ -107,3 +113,30 @@ def test_a_stage_that_receives_waits_for_no_like_row(tmp_path: Path) -> None:
 
 def test_ranks_that_are_alike_are_not_blamed(tmp_path: Path) -> None:
     assert not job(tmp_path).of_rule("late_host")
+
+
+def test_who_is_late_by_chance_is_not_blamed(tmp_path: Path) -> None:
+    """Each rank is late in every other step, one of them by more than the other one."""
+    for rank in range(2):
+        events, at = [], 0
+        for step in range(STEPS):
+            begin = at
+            waits = (400, 0) if step % 2 else (0, 300)
+            events.append(op("aten::mm", at + 5, 3000 + waits[1 - rank]))
+            at += 3010 + waits[1 - rank]
+            events += [
+                annotation("gloo:all_reduce", at, waits[rank] + 95, tid=2),
+                op("aten::add_", at + waits[rank] + 100, 100),
+            ]
+            at += waits[rank] + 210
+            events.append(annotation(f"ProfilerStep#{step}", begin, at - begin))
+        write(tmp_path / "traces" / f"rank{rank}.json", events, distributedInfo=_distributed(rank))
+    assert not advice_on(tmp_path).of_rule("late_host")
+
+
+def test_a_rank_that_sleeps_in_each_third_step_is_told_with_those_that_wait(tmp_path: Path) -> None:
+    said = job(tmp_path, sleeps=3000, every=3, steps=9)
+    assert not said.of_rule("late_host")
+    assert said.first.remedy.rule == "occasional_silence"
+    assert ", in 3 of 9 steps on rank 1: look for garbage collection, checkpoints, " in said.first.remedy.what
+    assert said.first.gain_ns == pytest.approx(1_000_000, rel=0.02)

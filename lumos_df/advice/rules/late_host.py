@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.advice import steady_lateness
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.rules.late_rank import Excess, cause, excess_of, listed, uneven
@@ -14,7 +15,7 @@ from lumos_df.graph.host_collectives import meanwhile, met
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose that ranks which make others wait more than their share be as quick as the others.
+    """Propose that ranks which make others wait more than their share, step after step, be as quick as the others.
 
     No graph joins ranks without GPUs, so what the late ones lose no more is taken from the waits of the others.
     """
@@ -23,7 +24,10 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         return
     rank, row, waits, last = met(ranks)
     caused = np.bincount(last, waits, len(ranks))
-    late = np.flatnonzero(caused > caused.mean()) if len(waits) else np.empty(0, np.int64)
+    if not len(waits):
+        return
+    step = np.concatenate([rows.step[row[rank == place]] for place, rows in enumerate(ranks)])
+    late = np.flatnonzero((caused > caused.mean()) & steady_lateness.of_host_waits(len(ranks), rank, step, waits))
     if not len(late):
         return
     own, lag = _excess(advised, late, rank, row)
@@ -41,7 +45,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     own, lag = (np.round(each * share).astype(np.int64) for each in (own, lag))
     # So much less the others wait.
     taken = share * lost * others / len(late) / max(int(waits[~of_late].sum()), 1)
-    lag += np.round(_inside(advised, rank, row, np.where(of_late, 0, waits)) * min(taken, 1.0)).astype(np.int64)
+    lag += np.round(waits_inside(advised, rank, row, np.where(of_late, 0, waits)) * min(taken, 1.0)).astype(np.int64)
 
     def apply(changed: ChangedGraph) -> None:
         changed.own[:] -= np.minimum(own, changed.own)
@@ -64,13 +68,13 @@ def _excess(
     """Return what late ranks take longer outside of collectives, ns: of rows, and of the edges between them."""
     graph, excess = advised.event_graph, excess_of(advised, late, joined=False)
     dur = np.concatenate([rows.dur for rows in advised.ranks])[graph.base[rank] + row]
-    running = _inside(advised, rank, row, dur)
+    running = waits_inside(advised, rank, row, dur)
     within = np.concatenate([rows.collective >= 0 for rows in advised.ranks])
     lag = np.minimum(excess.lag, np.maximum(graph.lag - running, 0))
     return np.where(within, 0, excess.own), lag
 
 
-def _inside(
+def waits_inside(
     advised: AdvisedJob, rank: NDArray[np.int64], row: NDArray[np.int64], first_ns: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return what of each edge's lag passes in the first so many ns of its rank's collectives, ns [edges of the job].

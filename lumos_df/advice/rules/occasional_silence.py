@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.host_silences import StepSilences
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.rules.late_host import waits_inside
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
+from lumos_df.graph.host_collectives import met
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that some steps have no longer silences than most: garbage is collected, checkpoints are saved, by turns.
 
-    What one step has is a stall, and what one of several ranks has makes it late.
+    What one step has is a stall.
     """
     silences = advised.silences
     steps = len(advised.steps_ns)
@@ -42,13 +44,13 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if 2 * most[kind] <= most[-1]:
         kind = len(silences.kinds)
     held = np.flatnonzero(over[kind])
-    of_steps, of_ranks = len(np.unique(number[held])), len(np.unique(rank[held]))
+    of_steps = len(np.unique(number[held]))
     if most[kind] < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
         return
     # Where operators are as late in most steps, whatever took the core took it from silences, too.
     if most[kind] <= advised.operator_delays.usual_ns[held].sum():
         return
-    if of_steps > 1 and of_ranks > min(len(bounds) - 1, 1):
+    if of_steps > 1:
         in_turn = of_steps > np.bincount(rank[held]).max()
         one = kind < len(silences.kinds)
         alike = silences.kind == kind if one else nothing[silences.kind]
@@ -78,16 +80,20 @@ def _remedy(  # each says one thing of the silences
     mine = np.flatnonzero(alike & (over[silences.step] > 0))
     spent = np.bincount(silences.step[mine], silences.ns[mine], len(over))
     part = over[silences.step[mine]] / spent[silences.step[mine]]
-    held, place = np.unique(silences.edge[mine], return_inverse=True)
-    less = np.bincount(place.reshape(-1), silences.ns[mine] * part).astype(np.int64)
+    less = np.bincount(silences.edge[mine], silences.ns[mine] * part, len(advised.event_graph.lag)).astype(np.int64)
+    lag = less + _waits(advised, over)
 
     def apply(changed: ChangedGraph) -> None:
-        changed.lag[held] -= np.minimum(less, np.maximum(changed.lag[held], 0))
+        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
 
     what = f"nothing recorded for {format_ns(round(less.sum() / len(over)))} a step {where}"
     if not nothing:
         what = f"{format_ns(round(less.sum() / len(over)))} a step in {where}, which runs no operator"
-    of = f"in {np.count_nonzero(over)} of {len(over)} steps{' of all ranks' if len(advised.graphs) > 1 else ''}"
+    ranks = np.repeat([rows.rank for rows in advised.ranks], [len(each.low) for each in advised.played.replays])
+    of_ranks = np.unique(ranks[over > 0])
+    where = f" on rank {of_ranks[0]}" if len(of_ranks) == 1 else " of all ranks"
+    steps = np.count_nonzero(ranks == of_ranks[0]) if len(of_ranks) == 1 else len(over)
+    of = f"in {np.count_nonzero(over)} of {steps} steps{where if len(advised.graphs) > 1 else ''}"
     look = "look for garbage collection, checkpoints, logging, other programs"
     return Remedy(
         rule="occasional_silence",
@@ -96,3 +102,18 @@ def _remedy(  # each says one thing of the silences
         rests_on=format_count(len(mine), "silence") + " of the host",
         apply=apply,
     )
+
+
+def _waits(advised: AdvisedJob, over: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how long other ranks wait in collectives of the host for such silences, ns [edges of the job].
+
+    No graph joins ranks without a GPU. `over`: how much longer a step is for them [steps].
+    """
+    rank, row, waits, last = met(advised.ranks)
+    numbers, number = np.unique(advised.step_number, return_inverse=True)
+    of_step = np.repeat(np.arange(len(advised.ranks)), [len(replay.low) for replay in advised.played.replays])
+    longer = np.zeros((len(advised.ranks), len(numbers)), np.int64)
+    longer[of_step, number] = over
+    step = np.concatenate([rows.step[row[rank == place]] for place, rows in enumerate(advised.ranks)])
+    place = np.minimum(np.searchsorted(numbers, step), len(numbers) - 1)
+    return waits_inside(advised, rank, row, np.minimum(waits, longer[last, place]))
