@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.host_stretches import runs_of
+from lumos_df.advice.host_stretches import outermost, runs_of
 from lumos_df.advice.torch_names import GRADIENT, NODE, OPTIMIZER_STEP
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
@@ -42,9 +42,7 @@ class ParameterLoops:
 def parameter_loops(advised: AdvisedJob, place: int, *, of_optimizer: bool) -> ParameterLoops:
     """Return the loops of a rank: names that a step has behind its backward pass once a gradient, or some times."""
     rows = advised.ranks[place]
-    operator = rows.kind == CPU_OP
-    outer = np.flatnonzero(operator & (rows.step >= 0) & ~np.append(operator, False)[rows.parent])
-    outer = outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
+    outer = outermost(rows)
     step = rows.step[outer]
     node = rows.named(lambda text: text.startswith(NODE))[outer]
     parameters = _parameters(rows, outer, node)[step]

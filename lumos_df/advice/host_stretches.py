@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.host_calls import without_calls
 from lumos_df.advice.less_work import less_work
+from lumos_df.advice.torch_names import NODE
 from lumos_df.graph.host_collectives import meanwhile
+from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
-from lumos_df.schema.codes import NONE
+from lumos_df.schema.codes import CPU_OP, NONE
 
 
 def runs_of(sequence: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -23,6 +25,27 @@ def runs_of(sequence: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[n
     begins = chosen.copy()
     begins[1:] &= ~chosen[:-1] | (sequence[1:] != sequence[:-1])
     return np.where(chosen, np.cumsum(begins) - 1, NONE)
+
+
+def outermost(rows: Rows) -> NDArray[np.int64]:
+    """Return the operators of the steps of a rank that no other one calls, by thread and time [k]."""
+    operator = rows.kind == CPU_OP
+    outer = np.flatnonzero(operator & (rows.step >= 0) & ~np.append(operator, False)[rows.parent])
+    return outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
+
+
+def with_backward(rows: Rows, outer: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of some outermost operators are chosen, or nodes of the backward pass of chosen ones [k].
+
+    Args:
+        rows: the rows of a rank.
+        outer: some of its outermost operators [k].
+        chosen: which of them [k].
+    """
+    called = np.zeros(len(rows), np.bool_)
+    called[outer[chosen]] = True
+    forward = np.append(inherited(called, rows.parent), False)
+    return chosen | (forward[rows.forward[outer]] & rows.named(lambda text: text.startswith(NODE))[outer])
 
 
 def without_stretches(

@@ -26,6 +26,7 @@ NO_DECISION = {
     "advice.rules.gpu_silence._MOST",
     "advice.rules.host_operator._MOST",
     "advice.rules.host_silence._MOST",
+    "advice.rules.item_loop._LISTED",
     "advice.rules.kernel_precision._BYTES",
     "advice.rules.kernel_shapes._HALF",
     "advice.rules.kernel_shapes._SHAPES",

@@ -1,4 +1,4 @@
-"""A host that does the same operators for one item of a tensor after another: what if it did them once, for all."""
+"""A host that does the same operators in one round after another: what if it did them once, for all."""
 
 import json
 from collections.abc import Iterator
@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.host_stretches import runs_of, without_stretches
+from lumos_df.advice.host_stretches import outermost, runs_of, with_backward, without_stretches
+from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import PRODUCT
+from lumos_df.advice.torch_names import NODE, OPTIMIZER_STEP, PRODUCT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.packed_keys import dense, packed
@@ -23,7 +24,19 @@ _TAKES: Final = "aten::select"
 """What takes an item out of a tensor, as `x[:, t]` does."""
 _TAKES_ALL: Final = "aten::unbind"
 """What takes all of them at once, as `for row in x` does."""
-_BACKWARD: Final = "autograd::"
+_PUTS_TOGETHER: Final = ("aten::cat", "aten::stack")
+"""What makes one tensor of a list of them."""
+_LISTED: Final = 30
+"""The tensors of a list of which PyTorch records shapes; of longer ones it records none."""
+_READS: Final = "aten::item"
+"""What makes a number of Python of a tensor."""
+_TOGETHER: Final = "if no round needs the one before, call them once"
+_WHY: Final = (
+    ("for an item of a tensor at a time", _TOGETHER),
+    ("each for one of the tensors that are put together behind them", _TOGETHER),
+    ("each time to read a number", "compute all at once and read them once, or in fewer steps"),
+)
+"""What shows that rounds are a loop of the program, and no layers; and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +47,9 @@ class _Loop:
     """Its operators, and those of its backward pass, in their order, run by run [k]."""
     run: NDArray[np.int64]
     """The run of each: of each step a forward and a backward one [k]."""
-    items: int
+    why: int
+    """Place in `_WHY`."""
+    rounds: int
     """How many times its operators run in a row."""
     most: int
     """As many or more, up to this."""
@@ -45,7 +60,7 @@ class _Loop:
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose that a host without a GPU call operators once for all items of a tensor."""
+    """Propose that a host without a GPU call operators once for all rounds of a loop."""
     if any(rows.on_gpu.any() for rows in advised.ranks):
         return
     found = [_loop(advised, place) for place in range(len(advised.ranks))]
@@ -55,18 +70,19 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     nothing = np.empty(0, np.int64)
     call, run = ([nothing if loop is None else getattr(loop, name) for loop in found] for name in ("call", "run"))
     taken, _ = without_stretches(advised, call, run)
-    items = min(loop.items for loop in loops)
-    # Products of all items take as long as those of each, or next to nothing: they are too small to tell.
-    work, once = sum(loop.work_ns for loop in loops), taken / items
+    rounds = min(loop.rounds for loop in loops)
+    # Products of all rounds take as long as those of each, or next to nothing: they are too small to tell.
+    work, once = sum(loop.work_ns for loop in loops), taken / rounds
     gain = taken - once - min(work, taken - once) / 2
     _, apply = without_stretches(advised, call, run, part=gain / taken if taken else 0.0)
     more = format_ns(round(gain / len(advised.steps_ns)))
     most = max(loop.most for loop in loops)
-    often = f"{items}{f' to {most}' if most > items else ''}"
+    often = f"{rounds}{f' to {most}' if most > rounds else ''}"
+    why, do = _WHY[loops[0].why]
     yield Remedy(
         rule="item_loop",
-        what=f"{loops[0].operators} operators run {often} times in a row, for an item of a tensor at a time, {more} a "
-        "step more than for all at once: if no item needs the one before, call them once",
+        what=f"{format_count(loops[0].operators, 'operator')} run {often} times in a row, {why}, {more} a step more "
+        f"than for all at once: {do}",
         known=Known.MODELLED,
         rests_on=format_count(sum(map(len, call)), "operator"),
         uncertainty=(taken - once - gain) / gain if gain else 0.0,
@@ -75,61 +91,126 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 
 def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
-    """Return the loop of a rank that takes most, None where no shapes show one.
+    """Return the loop of a rank that takes most, None where nothing shows one.
 
-    From one round to the next the same operators run, of the same shapes. A round takes an item, and as many are taken
-    as the tensor has in one of its dimensions, but for one; or a tensor was taken apart before into as many as there
-    are rounds. Layers of a model, which repeat, too, do neither.
+    From one round to the next the same operators run. A round takes an item, and as many are taken as the tensor has in
+    one of its dimensions, but for one; or a tensor was taken apart before into as many as there are rounds; or as many
+    are put together behind them; or each reads a number. Layers of a model, which repeat, too, do nothing of this.
     """
-    rows, shape = advised.ranks[place], advised.shapes[place]
-    operator = rows.kind == CPU_OP
-    outer = np.flatnonzero(operator & (rows.step >= 0) & ~np.append(operator, False)[rows.parent])
-    outer = outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
-    code = dense(packed(rows.name[outer], shape[outer]))
-    takes = rows.named(lambda text: text == _TAKES)[outer]
-    apart = rows.named(lambda text: text == _TAKES_ALL)[outer]
-    # The last tensor that was taken apart before each operator.
-    before = np.maximum.accumulate(np.where(apart, np.arange(len(outer)), NONE))
-    at = np.flatnonzero((takes | (before >= 0)) & (shape[outer] >= 0))
+    rows = advised.ranks[place]
+    apart = rows.named(lambda text: text.startswith(OPTIMIZER_STEP)) | loader_rows(rows)
+    outer = outermost(rows)
+    outer = outer[~inherited(apart, rows.parent)[outer]]
+    takes, takes_all, reads_number, puts_together = (
+        np.isin(np.array(rows.names), texts)[rows.name[outer]] for texts in (_TAKES, _TAKES_ALL, _READS, _PUTS_TOGETHER)
+    )
+    node = rows.named(lambda text: text.startswith(NODE))[outer]
+    at = np.flatnonzero(~node)
     if len(at) < 2:
         return None
-    at = at[np.lexsort((at, code[at], rows.step[outer[at]], rows.thread[outer[at]]))]
-    same = packed(rows.thread[outer[at]], rows.step[outer[at]], code[at])
-    # What runs between two items, as a sum of random numbers, one a distinct operator.
-    number = np.random.default_rng(0).integers(1 << 62, size=int(code.max()) + 1)
-    total = np.append(0, np.cumsum(number[code]))
+    # A round has an operator more than once, but hardly twice before the same other one.
+    pair = packed(rows.name[outer], np.append(rows.name[outer[1:]], NONE))
+    at = at[np.lexsort((at, pair[at], rows.step[outer[at]], rows.thread[outer[at]]))]
+    same = packed(rows.thread[outer[at]], rows.step[outer[at]], pair[at])
+    # What runs between two of them, as a sum of random numbers, one a distinct name.
+    number = np.random.default_rng(0).integers(1 << 62, size=len(rows.names) + 1)
+    total = np.append(0, np.cumsum(number[rows.name[outer]]))
     period = at[1:] - at[:-1]
     between = total[at[1:]] - total[at[:-1]]
-    follows = (same[1:] == same[:-1]) & (period > 1)
+    follows = same[1:] == same[:-1]
     repeats = follows[1:] & follows[:-1] & (period[1:] == period[:-1]) & (between[1:] == between[:-1])
     bounds = np.flatnonzero(np.diff(np.concatenate(([False], repeats, [False]))))
     first, last = bounds[::2], bounds[1::2] + 1
-    items = last - first + 1
-    largest, rounds = _sizes(advised, place, outer)
-    of_apart = np.where(before[at[first]] == before[at[last]], before[at[first]], NONE)
-    rounds = np.where(
-        (of_apart >= 0) & (rows.step[outer[of_apart]] == rows.step[outer[at[first]]]), rounds[of_apart], 0
-    )
-    whole = takes[at[first]] & (items >= largest[at[first]] - 1)
+    period, rounds, low, high = period[first], last - first + 1, at[first], at[last]
+    sizes = _sizes(advised, place, outer)
+    taken = takes[low] & (sizes.largest[low] > 0) & (rounds >= sizes.largest[low] - 1)
+    # The last tensor that was taken apart before, in the same step.
+    before = np.maximum.accumulate(np.where(takes_all, np.arange(len(outer)), NONE))
+    of_step = rows.step[outer]
+    here = (before[low] == before[high]) & (before[low] >= 0) & (of_step[before[low]] == of_step[low])
     # Fewer are parts, such as queries, keys and values.
-    whole |= (rounds > typical_values.FEW) & (items >= rounds - 1) & (items <= rounds)
-    first, last, items = first[whole], last[whole], items[whole]
-    if not len(first):
+    many = rounds > typical_values.FEW
+    parts = np.where(here, sizes.first[before[low]], 0)
+    taken |= many & (rounds >= parts - 1) & (rounds <= parts)
+    taken |= many & takes[low] & sizes.taken_along(low, rounds)
+    taken &= period > 1
+    together = _next(puts_together, high)
+    parts = sizes.tensors[together]
+    joined = np.where(parts == 0, rounds >= _LISTED, (rounds >= parts - 1) & (rounds <= parts))
+    joined &= many & (together <= high + period) & (np.append(of_step, NONE)[together] == of_step[low])
+    reads = np.append(0, np.cumsum(reads_number))
+    nodes = np.append(0, np.cumsum(node))
+    read = many & (reads[high] - reads[low] >= rounds - 1)
+    # Rounds that go back are micro-batches.
+    why = np.where(nodes[high] == nodes[low], np.select([taken, joined, read], [0, 1, 2], NONE), NONE)
+    # A loop that ends in what puts its tensors together ends there.
+    high = np.where(why == 1, together, np.minimum(high + period, len(outer)))
+    low = np.where(why == 1, high - rounds * period, low)
+    chosen = np.flatnonzero((why >= 0) & (low >= 0))
+    if not len(chosen):
         return None
+    chosen = chosen[np.unique(packed(why[chosen], low[chosen], high[chosen]), return_index=True)[1]]
     # Tensors of other sizes go through the same program.
-    kind = dense(packed(rows.name[outer[at[first]]], period[first]))
-    lasts = rows.ts[outer[at[last]]] - rows.ts[outer[at[first]]]
-    chosen = kind == np.argmax(np.bincount(kind, lasts))
-    first, last, items = first[chosen], last[chosen], items[chosen]
-    return _of_runs(rows, outer, at[first], at[last] + period[first], items, int(period[first[0]]))
+    kind = dense(packed(why[chosen], pair[low[chosen]], period[chosen]))
+    lasts = rows.ts[outer[high[chosen] - 1]] - rows.ts[outer[low[chosen]]]
+    chosen = chosen[kind == np.argmax(np.bincount(kind, lasts))]
+    return _of_runs(
+        rows,
+        outer,
+        low[chosen],
+        high[chosen],
+        rounds[chosen],
+        why=int(why[chosen[0]]),
+        operators=int(period[chosen[0]]),
+    )
 
 
-def _sizes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the largest and the first size of the first tensor of some rows [k]."""
+def _next(hit: NDArray[np.bool_], at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first place of a hit [n] behind each of some places [k]; n where there is none."""
+    places = np.append(np.flatnonzero(hit), len(hit))
+    return places[np.searchsorted(places, at, side="right")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    """What operators get [k + 1]; the last one is of no operator."""
+
+    largest: NDArray[np.int64]
+    """Largest size of the first tensor; NONE without recorded shapes."""
+    first: NDArray[np.int64]
+    """Its first size."""
+    tensors: NDArray[np.int64]
+    """Of a list of tensors how many it has."""
+    code: NDArray[np.int64]
+    """Place in `dims`, NONE without recorded shapes."""
+    dims: list[tuple[int, ...]]
+    """Sizes of the first tensor; () at the end."""
+
+    def taken_along(self, at: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether operators take items along a dimension of as many, or one more, as there are rounds [r].
+
+        One of the two operators behind them then gets what is left of their tensor without it.
+        """
+        then = np.minimum(at[:, None] + np.arange(3), len(self.code) - 1)
+        kinds, kind = np.unique(np.column_stack((self.code[then], rounds)), axis=0, return_inverse=True)
+        return np.array([self._along(*each) for each in kinds.tolist()], np.bool_)[kind.reshape(-1)]
+
+    def _along(self, tensor: int, first: int, second: int, rounds: int) -> bool:
+        sizes, left = self.dims[tensor], (self.dims[first], self.dims[second])
+        return any(size - rounds in (0, 1) and (*sizes[:at], *sizes[at + 1 :]) in left for at, size in enumerate(sizes))
+
+
+def _sizes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> _Sizes:
+    """Return the sizes of what some rows get [k]."""
     code, words = advised.texts(place, "input_dims")
-    first = [[size for size in (json.loads(word) or [[]])[0] if isinstance(size, int)] or [0] for word in words]
-    of_word = np.array([*((max(sizes), sizes[0]) for sizes in first), (NONE, NONE)], np.int64)
-    return of_word[code[row], 0], of_word[code[row], 1]
+    given = [(json.loads(word) or [[]])[0] for word in words]
+    dims = [tuple(size for size in each if isinstance(size, int)) for each in given]
+    of_word = [
+        (max(sizes, default=0), next(iter(sizes), 0), len(each)) for sizes, each in zip(dims, given, strict=True)
+    ]
+    of_row = np.append(code[row], NONE)
+    columns = np.array([*of_word, (NONE,) * 3], np.int64)[of_row].T
+    return _Sizes(largest=columns[0], first=columns[1], tensors=columns[2], code=of_row, dims=[*dims, ()])
 
 
 def _of_runs(
@@ -137,7 +218,9 @@ def _of_runs(
     outer: NDArray[np.int64],
     low: NDArray[np.int64],
     high: NDArray[np.int64],
-    items: NDArray[np.int64],
+    rounds: NDArray[np.int64],
+    *,
+    why: int,
     operators: int,
 ) -> _Loop:
     """Return the loop of some stretches of the outermost operators, from place `low` to before `high` each [r]."""
@@ -145,20 +228,18 @@ def _of_runs(
         np.minimum(high, len(outer)), minlength=len(outer) + 1
     )
     chosen = np.cumsum(edges)[:-1] > 0
+    chosen = with_backward(rows, outer, chosen)
     called = np.zeros(len(rows), np.bool_)
     called[outer[chosen]] = True
-    forward = np.append(inherited(called, rows.parent), False)
-    backward = forward[rows.forward[outer]] & rows.named(lambda text: text.startswith(_BACKWARD))[outer]
-    chosen |= backward
-    called[outer[backward]] = True
     below = np.flatnonzero((rows.kind == CPU_OP) & (rows.parent >= 0))
     inner = np.bincount(rows.parent[below], rows.dur[below], len(rows))
     multiplies = inherited(called, rows.parent) & rows.named(PRODUCT.match)
     return _Loop(
         call=outer[chosen],
         run=runs_of(packed(rows.thread[outer], rows.step[outer]), chosen)[chosen],
-        items=int(items.min()),
-        most=int(items.max()),
+        why=why,
+        rounds=int(rounds.min()),
+        most=int(rounds.max()),
         operators=operators,
         work_ns=int((rows.dur - inner)[multiplies].sum()),
     )

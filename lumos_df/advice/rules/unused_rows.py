@@ -8,18 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.host_stretches import runs_of, without_stretches
+from lumos_df.advice.host_stretches import outermost, runs_of, with_backward, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.simulate.forward import inherited
-from lumos_df.schema.codes import CPU_OP, NONE
+from lumos_df.schema.codes import NONE
 
 _LAYER: Final = "aten::linear"
 _TAKES: Final = "aten::select"
 _VIEWS: Final = (_TAKES, "aten::slice")
 """What may come between a layer and the item that is taken of it, as in `x[:, -1]`."""
-_BACKWARD: Final = "autograd::"
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -52,9 +50,7 @@ def _rows(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArray[n
         (the operators in their order [k], the run of each [k], the least number of positions; 0 where there is none).
     """
     rows = advised.ranks[place]
-    operator = (rows.kind == CPU_OP) & (rows.step >= 0)
-    outer = np.flatnonzero(operator & ~np.append(operator, False)[rows.parent])
-    outer = outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
+    outer = outermost(rows)
     code, words = advised.texts(place, "input_dims")
     code = code[outer]
     takes = rows.named(lambda text: text == _TAKES)[outer]
@@ -79,10 +75,7 @@ def _rows(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArray[n
     kept = (positions > 1) & once & ~np.isin(works[takes_at], works[others])
     chosen = np.zeros(len(outer), np.bool_)
     chosen[layer[kept]] = chosen[takes_at[kept]] = chosen[takes_at[kept] - 1] = True
-    called = np.zeros(len(rows), np.bool_)
-    called[outer[chosen]] = True
-    forward = np.append(inherited(called, rows.parent), False)
-    chosen |= forward[rows.forward[outer]] & rows.named(lambda text: text.startswith(_BACKWARD))[outer]
+    chosen = with_backward(rows, outer, chosen)
     run = runs_of(packed(rows.thread[outer], rows.step[outer]), chosen)
     return outer[chosen], run[chosen], int(positions[kept].min()) if kept.any() else 0
 
