@@ -11,7 +11,7 @@ from lumos_df.advice.less_work import less_work
 from lumos_df.advice.torch_names import NODE
 from lumos_df.graph.host_collectives import meanwhile
 from lumos_df.graph.rows import Rows
-from lumos_df.graph.simulate.forward import inherited
+from lumos_df.graph.simulate.forward import around, inherited
 from lumos_df.schema.codes import CPU_OP, NONE
 
 
@@ -32,6 +32,14 @@ def outermost(rows: Rows) -> NDArray[np.int64]:
     operator = rows.kind == CPU_OP
     outer = np.flatnonzero(operator & (rows.step >= 0) & ~np.append(operator, False)[rows.parent])
     return outer[np.lexsort((rows.ts[outer], rows.thread[outer]))]
+
+
+def learns(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows, or rows inside of them, a node of the backward pass belongs to [n]."""
+    learned = np.zeros(len(rows), np.bool_)
+    learned[rows.forward[rows.forward >= 0]] = True
+    learned |= around(learned, rows.parent)
+    return learned
 
 
 def with_backward(rows: Rows, outer: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -24,6 +24,7 @@ NO_DECISION = {
     "advice.rules.gradient_precision._CAST_TRAFFIC",
     "advice.rules.gradient_precision._SINGLE_BYTES",
     "advice.rules.gpu_silence._MOST",
+    "advice.rules.host_elementwise._NAMED",
     "advice.rules.host_operator._MOST",
     "advice.rules.host_silence._MOST",
     "advice.rules.item_loop._LISTED",

@@ -19,7 +19,7 @@ _APART: Final = "AccumulateGrad"
 """What runs inside an operator with this in its name lies outside of what is compiled."""
 _NAMES: Final = 4
 """Operators of a chain that are named."""
-_INDEPENDENT: Final = 0.5
+INDEPENDENT: Final = 0.5
 """Threshold, share of the gain. It may be so much less or more. Evidence: a judgement; a trace does not tell whether a
 kernel reads what the one before wrote, and two that read other tensors share no reading."""
 
@@ -76,7 +76,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         known=Known.MODELLED,
         rests_on=format_count(kernels, "kernel"),
         apply=less_work(advised, parts).apply,
-        uncertainty=_INDEPENDENT,
+        uncertainty=INDEPENDENT,
     )
 
 
