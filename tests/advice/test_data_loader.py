@@ -45,3 +45,29 @@ def test_batches_of_a_job_without_a_gpu_go_to_no_gpu(tmp_path: Path, loads: int,
 
 def test_a_loader_that_is_ready_is_left_alone(tmp_path: Path) -> None:
     assert not advised(tmp_path, HEALTHY).of_rule("data_loader")
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_workers_that_start_anew_should_be_kept(tmp_path: Path, anew: bool) -> None:  # noqa: FBT001
+    """A loader draws a seed when it makes workers; what shuffles the samples draws one in any case."""
+    events: list[Event] = []
+    for step in range(6):
+        begin = 10_000 * step
+        asks = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        events += [annotation(f"ProfilerStep#{step}", begin, 9990), annotation(asks, begin + 1, 8)]
+        at = begin + 10
+        if step % 2:
+            if anew:
+                events += [op("aten::random_", at + 5, 5), op("aten::item", at + 12, 3)]
+            events += [op("aten::random_", at + 2985, 5), op("aten::item", at + 2992, 3)]
+            events += [op("aten::randperm", at + 2996, 3), annotation(asks, at + 3000, 1000)]
+            at += 4000
+        events.append(op("aten::linear", at, begin + 9980 - at))
+    write(tmp_path / "traces" / "rank0.json", events)
+    (said,) = advice_on(tmp_path).of_rule("data_loader")
+    if not anew:
+        assert said.remedy.what.endswith("for the data loader: more workers, a larger prefetch_factor")
+        return
+    lasts, workers = "2.00 ms", "it starts its workers 3 times, persistent_workers=True keeps them"
+    assert said.remedy.what == f"the host waits {lasts} a step for the data loader: {workers}"
+    assert said.gain_ns == pytest.approx(2_000_000, rel=0.03)
