@@ -26,9 +26,20 @@ def products(at: float, *, backward: bool | None, count: int = PRODUCTS) -> list
 
 
 def job(
-    folder: Path, *, at: int = BEHIND, passes: int = 2, count: int = PRODUCTS, steps: int = STEPS, gpu: bool = False
+    folder: Path,
+    *,
+    at: int = BEHIND,
+    passes: int = 2,
+    count: int = PRODUCTS,
+    steps: int = STEPS,
+    gpu: bool = False,
+    reads: bool = False,
+    learns: bool = False,
 ) -> Advised:
-    """Return what is said of a job of which so many steps have so many passes without a backward one."""
+    """Return what is said of a job of which so many steps have so many passes without a backward one.
+
+    `reads`: whether a number is read behind these; `learns`: of a loss.
+    """
     events: list[Event] = []
     for step, begin in enumerate(range(0, 2000 * STEPS, 2000)):
         events.append(annotation(f"ProfilerStep#{step}", begin, 1999))
@@ -39,6 +50,11 @@ def job(
             events += [
                 event for k in range(passes) for event in products(begin + at + 300 * k, backward=None, count=count)
             ]
+        if reads:
+            loss: dict[str, Any] = {"Sequence_number": 20, "Fwd_thread_id": 0} if learns else {}
+            node = "autograd::engine::evaluate_function: SumBackward0"
+            events.append(op(node, begin + at + 620, 20, Sequence_number=20, Fwd_thread_id=1))
+            events += [op("aten::sum", begin + at + 590, 10, **loss), op("aten::item", begin + at + 602, 3)]
         events.append(op("aten::add", begin + 1900, 90))
     if gpu:
         called = [event for event in events if event["name"] == "aten::mm"]
@@ -51,13 +67,39 @@ def job(
 def test_passes_behind_the_optimizer_are_the_first_advice(tmp_path: Path) -> None:
     first = job(tmp_path).first
     assert first.remedy.rule == "validation"
-    assert "with no backward pass, take 580 us a step: " in first.remedy.what
-    assert first.remedy.rests_on == f"{2 * PRODUCTS * STEPS} products behind the optimizer's step"
+    assert first.remedy.what.startswith("forward passes of which nothing learns take 580 us a step: ")
+    assert first.remedy.rests_on == f"{2 * PRODUCTS * STEPS} products of which nothing learns"
+    assert first.gain_ns == pytest.approx(580_000, rel=0.02)
+
+
+def test_samples_of_the_step_need_no_second_pass(tmp_path: Path) -> None:
+    """As where outputs for a metric come of a pass of their own, between the loss and the backward pass."""
+    events: list[Event] = []
+    for step, begin in enumerate(range(0, 2000 * STEPS, 2000)):
+        events += [annotation(f"ProfilerStep#{step}", begin, 1999), *products(begin + 5, backward=False)]
+        events.append(op("aten::log_softmax", begin + 310, 90, Sequence_number=13, Fwd_thread_id=0))
+        events += [*products(begin + 405, backward=None), op("aten::item", begin + 700, 5)]
+        node = "autograd::engine::evaluate_function: LogSoftmaxBackward0"
+        events.append(op(node, begin + 710, 80, Sequence_number=13, Fwd_thread_id=1))
+        events += products(begin + 795, backward=True)
+        events += [annotation("Optimizer.step#SGD.step", begin + 1100, 50), op("aten::_fused_sgd_", begin + 1102, 45)]
+        events.append(op("aten::add", begin + 1155, 840))
+    write(tmp_path / "traces" / "rank0.json", events)
+    first = advice_on(tmp_path).first
+    assert first.remedy.rule == "validation"
+    assert first.gain_ns == pytest.approx(280_000, rel=0.03)
+
+
+def test_a_pass_of_which_a_number_is_read_alone_is_of_no_use_for_the_step(tmp_path: Path) -> None:
+    first = job(tmp_path, at=BEFORE, reads=True).first
+    assert first.remedy.rule == "validation"
     assert first.gain_ns == pytest.approx(580_000, rel=0.02)
 
 
 @pytest.mark.parametrize(
-    "other", [{"at": BEFORE}, {"steps": 1}, {"passes": 1, "count": 2}], ids=["before it", "rare", "no whole pass"]
+    "other",
+    [{"at": BEFORE}, {"at": BEFORE, "reads": True, "learns": True}, {"steps": 1}, {"passes": 1, "count": 2}],
+    ids=["a teacher before it", "a teacher whose loss is read", "rare", "no whole pass"],
 )
 def test_what_the_step_may_need_is_rare_or_no_pass_is_left_alone(tmp_path: Path, other: dict[str, Any]) -> None:
     assert not list(validation.remedies(job(tmp_path, **other).job))

@@ -1,17 +1,22 @@
-"""Forward passes behind the optimizer's step, with no backward pass, in each step: what if there were none."""
+"""Forward passes of which nothing learns, such as validation, in each step: what if there were none."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.host_stretches import without_stretches
+from lumos_df.advice.host_stretches import learns, outermost, runs_of, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import OPTIMIZER_STEP, PRODUCT
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import ANNOTATION, BACKWARD, CPU_OP, FORWARD, OTHER_PHASE
+from lumos_df.schema.codes import ANNOTATION, BACKWARD, CPU_OP, FORWARD, NONE, OTHER_PHASE
+
+_READS: Final = "aten::item"
+"""What makes a number of Python of a tensor."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -24,20 +29,20 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     lasts = f"{format_ns(taken // len(advised.steps_ns))} {'of the GPU ' if on_gpu else ''}a step"
     yield Remedy(
         rule="validation",
-        what=f"forward passes behind the optimizer's step, with no backward pass, take {lasts}: if they validate, "
-        "let them do so in fewer steps",
+        what=f"forward passes of which nothing learns take {lasts}: if they validate, let them do so in fewer "
+        "steps; of samples of the step, take what its own pass put out",
         known=Known.REPLAYED,
-        rests_on=format_count(sum(products for _, _, products in found), "product") + " behind the optimizer's step",
+        rests_on=format_count(sum(products for _, _, products in found), "product") + " of which nothing learns",
         apply=apply,
     )
 
 
 def _passes(rows: Rows, phase: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Return the outermost operators of such passes [k], the step of each [k], and how many products are in them.
+    """Return the outermost operators of such passes [k], the run of each [k], and how many products are in them.
 
-    A pass multiplies as often as the step's forward pass. Steps count that have a backward pass, of which half have to
-    have such a pass: else it stands in few steps already. What comes before the optimizer's step may be of use for it,
-    as a teacher's pass is.
+    They stand behind the optimizer's step; or a number is read of them before anything learns: what else comes before
+    that step may be of use for it, as a teacher's pass is. They multiply as often as the step's forward pass. Steps
+    count that have a backward pass, of which half have to have such passes: else these stand in few steps already.
 
     Args:
         rows: the rows of a rank.
@@ -54,20 +59,36 @@ def _passes(rows: Rows, phase: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDA
     last = optimizer[np.argsort(rows.end[optimizer], kind="stable")]
     behind[rows.step[last]] = rows.end[last]
     thread[rows.step[last]] = rows.thread[last]
-    operator = (rows.kind == CPU_OP) & (rows.step >= 0)
-    late = operator & (phase == OTHER_PHASE) & (rows.ts >= behind[rows.step]) & (rows.thread == thread[rows.step])
-    multiplies = operator & rows.named(PRODUCT.match)
-    again, once = (np.bincount(rows.step[multiplies & chosen], minlength=steps) for chosen in (late, phase == FORWARD))
-    trains = np.bincount(rows.step[operator & (phase == BACKWARD)], minlength=steps) > 0
+    outer = outermost(rows)
+    sequence = packed(rows.thread[outer], rows.step[outer])
+    late = rows.ts[outer] >= behind[rows.step[outer]]
+    early = ~late & (phase[outer] == FORWARD) & ~learns(rows)[outer]
+    free = ((phase[outer] == OTHER_PHASE) | early) & (rows.thread[outer] == thread[rows.step[outer]])
+    run = runs_of(packed(sequence, late), free)
+    multiply = np.flatnonzero((rows.kind == CPU_OP) & (rows.step >= 0) & rows.named(PRODUCT.match))
+    held = np.zeros(len(rows), np.bool_)
+    held[outer] = True
+    around = np.where(held[multiply], multiply, rows.nearest(held, multiply.astype(np.int32)))
+    products = np.bincount(around[around >= 0], minlength=len(rows))[outer]
+    # The last product of each run, and the last number that is read of one; the last run is of what is in none.
+    runs = int(run.max(initial=-1)) + 2
+    multiplied, read = np.full(runs, NONE), np.full(runs, NONE)
+    reads = rows.named(lambda text: text == _READS)[outer]
+    for ends, hit in ((multiplied, products > 0), (read, reads)):
+        hits = np.flatnonzero(hit & free)
+        np.maximum.at(ends, run[hits], hits)
+    passes = free & (late | ((read > multiplied) & (multiplied >= 0))[run])
+    forward = (phase[outer] == FORWARD) & ~passes
+    again, once = (np.bincount(rows.step[outer[mine]], products[mine], steps) for mine in (passes, forward))
+    trains = np.bincount(rows.step[outer[phase[outer] == BACKWARD]], minlength=steps) > 0
     whole = trains & (once > 0) & (again >= once)
     if 2 * np.count_nonzero(whole) < np.count_nonzero(trains) or not whole.any():
         return nothing, nothing, 0
-    outer = np.flatnonzero(late & ~np.append(late, False)[rows.parent] & np.append(whole, False)[rows.step])
+    passes &= whole[rows.step[outer]]
     # From the first to the last that the forward pass has, too.
-    of_pass = np.isin(rows.name, np.unique(rows.name[operator & (phase == FORWARD)]))[outer]
-    low, high = np.full(steps, np.iinfo(np.int64).max), np.full(steps, -1)
-    np.minimum.at(low, rows.step[outer[of_pass]], rows.ts[outer[of_pass]])
-    np.maximum.at(high, rows.step[outer[of_pass]], rows.ts[outer[of_pass]])
-    outer = outer[(rows.ts[outer] >= low[rows.step[outer]]) & (rows.ts[outer] <= high[rows.step[outer]])]
-    outer = outer[np.lexsort((rows.ts[outer], rows.step[outer]))]
-    return outer, rows.step[outer].astype(np.int64), int(again[whole].sum())
+    of_pass = passes & np.isin(rows.name, np.unique(rows.name[outer[forward]]))[outer]
+    low, high = np.full(runs, len(outer)), np.full(runs, NONE)
+    np.minimum.at(low, run[of_pass], np.flatnonzero(of_pass))
+    np.maximum.at(high, run[of_pass], np.flatnonzero(of_pass))
+    passes &= (np.arange(len(outer)) >= low[run]) & (np.arange(len(outer)) <= high[run])
+    return outer[passes], run[passes], int(again[whole].sum())
