@@ -87,7 +87,7 @@ class Fabric:
         self._engine.fire(over)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Launch:
     """A piece of work on its way to the GPU, and who sent it."""
 

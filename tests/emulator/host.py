@@ -132,9 +132,9 @@ class Thread:
         row.python_parent = next((up.python_id for up in reversed(self._open) if up.python_id is not None), None)
         return self._opened(row)
 
-    def busy(self, ns: int = OPERATOR_NS) -> Process:
-        """Work for about `ns`."""
-        yield self._noise.around(ns)
+    def busy(self, ns: int = OPERATOR_NS) -> tuple[int]:
+        """Work for about `ns`: the delay, to be yielded at once."""
+        return (self._noise.around(ns),)
 
     def run(self, operator: Operator, sequence: int | None = None) -> Process:
         """Run an operator and what it calls."""

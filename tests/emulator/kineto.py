@@ -1,6 +1,5 @@
 """The observer's rows as files of PyTorch's profiler (Kineto JSON), one a rank."""
 
-import gzip
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
+from isal import igzip
 
 from tests.emulator.device import Device
 from tests.emulator.job import Profiler
@@ -22,7 +22,7 @@ LABEL: Final = "by tests/emulator, not recorded"
 BASE_TIME_NS: Final = 1_790_000_000_000_000_000
 NODE: Final = 8
 """GPUs of a node: a rank sees those of its own."""
-_COMPRESSION: Final = 4
+_COMPRESSION: Final = 1
 START_NS: Final = 10_000_000_000
 """Where a true clock stands when the job begins; a clock may be this far behind."""
 
@@ -74,8 +74,8 @@ def write(outcome: Ran, profiler: Profiler, directory: Path) -> tuple[Path, ...]
     for recording in outcome.recordings:
         text = msgspec.json.encode(document(recording, outcome.job, profiler))
         path = directory / f"rank{recording.rank}.json.gz"
-        # Without a time stamp, the same job gives the same file. The best compression takes as long as all the rest.
-        path.write_bytes(gzip.compress(text, _COMPRESSION, mtime=0))
+        # Without a time stamp, the same job gives the same file. Better compression takes as long as all the rest.
+        path.write_bytes(igzip.compress(text, _COMPRESSION, mtime=0))
         paths.append(path)
     return tuple(paths)
 
@@ -150,6 +150,9 @@ class _Writer:
         self._device = recording.rank % NODE
         self._zero = START_NS + profiler.offset_ns(recording.rank)
         self._index = count()
+        self._hidden = {"called": (), "described": (), "unrecorded": ("cudaEventRecord",)}.get(
+            profiler.waits, ("cudaEventRecord", "cudaStreamWaitEvent")
+        )
         self._gpu_rows = tuple(self._recorded())
 
     def events(self) -> Iterator[Event]:
@@ -175,7 +178,7 @@ class _Writer:
         for row in self._recording.gpu:
             if self._is_recorded(row):
                 start, end = (profiler.gpu_time_ns(rank, time, job_ns) for time in (row.start, row.end))
-                yield replace(row, start=start, end=end)
+                yield row if (start, end) == (row.start, row.end) else replace(row, start=start, end=end)
 
     def _is_recorded(self, row: GpuRow) -> bool:
         if row.collective and (self._recording.rank, row.collective.seq) in self._profiler.lost:
@@ -221,10 +224,7 @@ class _Writer:
         return self._complete(row.kind, row.name, (self._process, row.thread), (row.start, row.end), args)
 
     def _is_told(self, row: HostRow) -> bool:
-        hidden = {"called": (), "described": (), "unrecorded": ("cudaEventRecord",)}.get(
-            self._profiler.waits, ("cudaEventRecord", "cudaStreamWaitEvent")
-        )
-        return row.name not in hidden and (row.kind != "python_function" or self._profiler.stacks)
+        return row.name not in self._hidden and (row.kind != "python_function" or self._profiler.stacks)
 
     def _wait(self, row: HostRow) -> Event:
         """The row by which CUPTI tells who waits for what; it lasts as long as the call, which is all we know."""
@@ -339,8 +339,18 @@ class _Writer:
         }
 
     def _flow(self, phase: str, category: str, number: int, lane: Lane, time: int) -> Event:
-        event = {"ph": phase, "id": number, "pid": lane[0], "tid": lane[1], "ts": _microseconds(self._zero + time)}
-        return event | {"cat": category, "name": category} | ({"bp": "e"} if phase == "f" else {})
+        event = {
+            "ph": phase,
+            "id": number,
+            "pid": lane[0],
+            "tid": lane[1],
+            "ts": _microseconds(self._zero + time),
+            "cat": category,
+            "name": category,
+        }
+        if phase == "f":
+            event["bp"] = "e"
+        return event
 
 
 def _stride(ranks: tuple[int, ...]) -> int:

@@ -86,7 +86,7 @@ class HostRow:
     """What that stream waits for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GpuRow:
     """A stretch of time on a GPU stream."""
 
@@ -103,7 +103,7 @@ class GpuRow:
     """Place in the CUDA graph that it is of."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemoryRow:
     """A block of GPU memory taken (positive) or given back (negative)."""
 

@@ -81,6 +81,7 @@ class Meter:
         self._rank = rank
         self._step: int | None = None
         self._running: Counter[Activity] = Counter()
+        self._present: frozenset[Activity] = frozenset()
         self._since = 0
         self._spent: Counter[tuple[int | None, frozenset[Activity]]] = Counter()
         self._rows = 0
@@ -99,12 +100,15 @@ class Meter:
             self._first = self._engine.now
         self._rows += 1
         self._running[activity] += 1
+        self._present |= {activity}
 
     def end(self, activity: Activity) -> None:
         """Count what follows no longer for `activity`."""
         self._account()
         self._last = self._engine.now
         self._running[activity] -= 1
+        if not self._running[activity]:
+            self._present -= {activity}
 
     def step_truth(self, step: int, slept_ns: int) -> StepTruth:
         """Return the facts of a step that is over."""
@@ -140,8 +144,7 @@ class Meter:
         )
 
     def _account(self) -> None:
-        running = frozenset(activity for activity, rows in self._running.items() if rows)
-        self._spent[self._step, running] += self._engine.now - self._since
+        self._spent[self._step, self._present] += self._engine.now - self._since
         self._since = self._engine.now
 
 
