@@ -64,9 +64,11 @@ def draft_of(path: Path, *, listed: bool = True) -> Iterator[Path]:
     Raises `OSError` where it cannot be put in its place.
     """
     prefix = f".{path.name}."
-    for left in [entry for entry in path.parent.iterdir() if entry.name.startswith(prefix)]:
-        if len(left.name) == len(prefix) + _MARK:
-            locks.remove_free(left)
+    length = len(prefix) + _MARK
+    with os.scandir(path.parent) as entries:
+        left = [entry.path for entry in entries if entry.name.startswith(prefix) and len(entry.name) == length]
+    for other in left:
+        locks.remove_free(Path(other))
     draft = path.with_name(prefix + secrets.token_hex(_MARK // 2))
     lock = locks.hold(draft)
     try:

@@ -10,6 +10,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -87,14 +88,15 @@ def create(corpus: Path) -> None:
     """Lay down the tables' columns before any trace has rows, then the manifest, which makes it a corpus."""
     folder = corpus / EMPTY_PARTITION
     folder.mkdir(exist_ok=True)
-    publish_files(folder, {f"{table.name}.parquet": _no_rows(arrow_schema(table)) for table in schema.TABLES})
+    publish_files(folder, {f"{table.name}.parquet": _no_rows(table) for table in schema.TABLES})
     write_manifest(corpus)
 
 
-def _no_rows(columns: pa.Schema) -> bytes:
+@cache
+def _no_rows(table: schema.Table) -> bytes:
     """Return a file of no rows, made in memory: pyarrow takes four times as long to find out where to write one."""
     content = pa.BufferOutputStream()
-    pq.ParquetWriter(content, columns, **_COLUMNS).close()
+    pq.ParquetWriter(content, arrow_schema(table), **_COLUMNS).close()
     return bytes(content.getvalue())
 
 
