@@ -33,7 +33,8 @@ from lumos_df.schema.codes import (
 )
 from lumos_df.trace.group_ranks import rank_list
 from lumos_df.trace.json import scanned
-from lumos_df.trace.json.reader import ScannedTrace, read_trace
+from lumos_df.trace.json.file_columns import ScannedTrace
+from lumos_df.trace.json.reader import read_trace
 from lumos_df.trace.ordered_operators import among
 from lumos_df.trace.ranks import RANKS
 from lumos_df.trace.recording import (

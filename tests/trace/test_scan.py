@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from lumos_df.base.errors import TraceError
 from lumos_df.schema.codes import NULL
 from lumos_df.trace.json import keys, scanned
-from lumos_df.trace.json.reader import ScannedTrace, read_trace
+from lumos_df.trace.json.file_columns import ScannedTrace
+from lumos_df.trace.json.reader import read_trace
 from lumos_df.trace.stored_file import StoredFile
 
 
