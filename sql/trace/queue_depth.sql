@@ -17,10 +17,11 @@ CREATE VIEW queue_depth(
   depth
 ) AS
 WITH
+-- Two parts: the unnested lists of both took twice as long.
 event AS (
-  SELECT trace_id, rank, device, stream, unnest([call_ts, ts]) AS at_ts, unnest([1, -1]) AS change
-  FROM _gpu_launch
-  WHERE call_ts < ts
+  SELECT trace_id, rank, device, stream, call_ts AS at_ts, 1 AS change FROM _gpu_launch WHERE call_ts < ts
+  UNION ALL
+  SELECT trace_id, rank, device, stream, ts, -1 FROM _gpu_launch WHERE call_ts < ts
 ),
 counted AS (
   SELECT
