@@ -16,15 +16,25 @@ NODE = "autograd::engine::evaluate_function: "
 
 
 def job(
-    folder: Path, *, samples: int = 4, passes: int = PASSES, updates: int = 1, kinds: int = 1, forward: bool = True
+    folder: Path,
+    *,
+    samples: int = 4,
+    passes: int = PASSES,
+    updates: int = 1,
+    kinds: int = 1,
+    forward: bool = True,
+    lasts: int = PRODUCT,
 ) -> Advised:
-    """Return what is said of a job whose steps have so many passes of so many samples, of nodes of so many kinds."""
+    """Return what is said of a job whose steps have so many passes of so many samples, of nodes of so many kinds.
+
+    `lasts`: us of a product.
+    """
     events: list[Event] = []
     at = 0
     for step in range(STEPS):
         begin = at
         for number in range(passes):
-            at = _pass(events, at, samples, number % kinds, forward=forward or not number)
+            at = _pass(events, at, samples, number % kinds, lasts, forward=forward or not number)
         for _ in range(updates):
             events += [annotation("Optimizer.step#SGD.step", at + 5, 60), op("aten::_fused_sgd_", at + 10, 50)]
             at += 70
@@ -34,11 +44,11 @@ def job(
     return advice_on(folder)
 
 
-def _pass(events: list[Event], at: int, samples: int, kind: int, *, forward: bool) -> int:
+def _pass(events: list[Event], at: int, samples: int, kind: int, lasts: int, *, forward: bool) -> int:
     """Write a pass: a product, another one in its node of the backward pass, and the gradient."""
 
     def product(start: int, *dims: list[int]) -> Event:
-        return op("aten::mm", start, PRODUCT, Input_Dims=list(dims), Input_type=["float"] * 2)
+        return op("aten::mm", start, lasts, Input_Dims=list(dims), Input_type=["float"] * 2)
 
     number = at + 1
     if forward:
@@ -46,12 +56,12 @@ def _pass(events: list[Event], at: int, samples: int, kind: int, *, forward: boo
         of_forward = {"Sequence number": number, "Fwd thread id": 0}
         events.append(product(at, [samples, WIDTH], [WIDTH, WIDTH]))
         events[-1]["args"] |= of_forward
-        at += PRODUCT
+        at += lasts
     at += GAP
-    events.append(op(f"{NODE}Mm{kind}Backward0", at, PRODUCT))
+    events.append(op(f"{NODE}Mm{kind}Backward0", at, lasts))
     events[-1]["args"] |= {"Sequence number": number, "Fwd thread id": 1}
     events.append(product(at, [WIDTH, samples], [samples, WIDTH]))
-    at += PRODUCT + GAP
+    at += lasts + GAP
     events.append(op(f"{NODE}torch::autograd::AccumulateGrad", at, ADDED))
     dims = [[WIDTH, WIDTH]]
     events.append(op("torch::autograd::AccumulateGrad", at, ADDED, Input_Dims=dims, Input_type=["float"]))
@@ -70,6 +80,13 @@ def test_passes_of_few_samples_are_the_first_advice(tmp_path: Path, samples: int
     assert first.gain_ns == pytest.approx(1000 * (fixed + read / 2), rel=0.12)
     assert first.low_ns < 1060 * fixed
     assert first.high_ns > 940 * (fixed + read)
+
+
+def test_passes_of_many_samples_may_gain_nothing(tmp_path: Path) -> None:
+    """What stays is so much more that larger tensors, at another speed, could cost what is gained."""
+    said = job(tmp_path, samples=4096, lasts=10 * PRODUCT)
+    assert not said.of_rule("host_micro_batches")
+    assert list(host_micro_batches.remedies(said.job))
 
 
 @pytest.mark.parametrize(
