@@ -82,6 +82,25 @@ def test_items_are_taken_along_a_dimension_that_is_not_the_largest(tmp_path: Pat
     assert job(tmp_path, size=size, last_size=64).first.remedy.rule == "item_loop"
 
 
+def test_items_are_filled_with_what_has_any_size(tmp_path: Path) -> None:
+    """As sequences of several lengths and their mask: two items are taken a round."""
+    events: list[Event] = []
+    for step, begin in enumerate(range(0, 3000 * STEPS, 3000)):
+        events += [annotation(f"ProfilerStep#{step}", begin, 2999), op("aten::ones", begin + 1, 900)]
+        for number in range(ITEMS):
+            at = begin + 1000 + ROUND * number
+            for name in ("aten::copy_", "aten::fill_"):
+                events.append(op("aten::select", at, 15, Input_Dims=[[ITEMS, 8], [], []]))
+                events.append(op(name, at + 20, 25, Input_Dims=[[number], [number]]))
+                at += 50
+        events.append(op("aten::ones", begin + 2010, 980))
+    write(tmp_path / "traces" / "rank0.json", events)
+    first = advice_on(tmp_path).first
+    assert first.remedy.rule == "item_loop"
+    assert first.remedy.what.startswith(f"4 operators run {ITEMS} times in a row, for an item of a tensor at a time, ")
+    assert first.gain_ns == pytest.approx(1000 * ROUND * (ITEMS - 1), rel=0.12)
+
+
 def test_tensors_that_are_put_together_can_be_made_at_once(tmp_path: Path) -> None:
     first = job(tmp_path, taken="aten::relu", together=ITEMS).first
     assert first.remedy.rule == "item_loop"

@@ -32,7 +32,7 @@ _READS: Final = "aten::item"
 """What makes a number of Python of a tensor."""
 _TOGETHER: Final = "if no round needs the one before, call them once"
 _WHY: Final = (
-    ("for an item of a tensor at a time", _TOGETHER),
+    ("for an item of a tensor at a time", f"{_TOGETHER}; of recurrent cells, torch.nn.LSTM or GRU"),
     ("each for one of the tensors that are put together behind them", _TOGETHER),
     ("each time to read a number", "compute all at once and read them once, or in fewer steps"),
 )
@@ -105,9 +105,70 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
         np.isin(np.array(rows.names), texts)[rows.name[outer]] for texts in (_TAKES, _TAKES_ALL, _READS, _PUTS_TOGETHER)
     )
     node = rows.named(lambda text: text.startswith(NODE))[outer]
-    at = np.flatnonzero(~node)
-    if len(at) < 2:
+    low, high, period = _rounds(rows, outer, np.flatnonzero(~node))
+    rounds = (high - low) // np.maximum(period, 1) + 1
+    sizes = _sizes(advised, place, outer)
+    take = _next(takes, low - 1)
+    takes_one, take = take < low + period, np.minimum(take, len(outer) - 1)
+    taken = takes_one & (sizes.largest[take] > 0) & (rounds >= sizes.largest[take] - 1)
+    taken |= takes_one & sizes.taken_along(take, rounds)
+    # The last tensor that was taken apart before, in the same step.
+    before = np.maximum.accumulate(np.where(takes_all, np.arange(len(outer)), NONE))
+    of_step = rows.step[outer]
+    here = (before[low] == before[high]) & (before[low] >= 0) & (of_step[before[low]] == of_step[low])
+    # Fewer are parts, such as queries, keys and values.
+    many = rounds > typical_values.FEW
+    parts = np.where(here, sizes.first[before[low]], 0)
+    taken |= (rounds >= parts - 1) & (rounds <= parts)
+    taken &= many & (period > 1)
+    together = _next(puts_together, high)
+    parts = sizes.tensors[together]
+    joined = np.where(parts == 0, rounds >= _LISTED, (rounds >= parts - 1) & (rounds <= parts))
+    joined &= many & (together <= high + period) & (np.append(of_step, NONE)[together] == of_step[low])
+    reads = np.append(0, np.cumsum(reads_number))
+    nodes = np.append(0, np.cumsum(node))
+    read = many & (reads[high] - reads[low] >= rounds - 1)
+    # Rounds that go back are micro-batches.
+    why = np.where(nodes[high] == nodes[low], np.select([taken, joined, read], [0, 1, 2], NONE), NONE)
+    chosen = np.flatnonzero(why >= 0)
+    if not len(chosen):
         return None
+    why, low, period, rounds, together = (column[chosen] for column in (why, low, period, rounds, together))
+    # A loop begins as early as what comes before is what comes before its next round.
+    low -= _before(rows.name[outer], low, period)
+    high = np.where(why == 1, together, np.minimum(low + rounds * period, len(outer)))
+    low = np.maximum(np.where(why == 1, high - rounds * period, low), 0)
+    # The last round may show of some of its operators alone, as another one follows.
+    most = np.lexsort((-rounds, np.where(why == 1, high, low), why))
+    chosen = most[np.unique(packed(why, np.where(why == 1, high, low))[most], return_index=True)[1]]
+    # Tensors of other sizes go through the same program.
+    kind = dense(packed(why[chosen], rows.name[outer[low[chosen]]], period[chosen]))
+    lasts = rows.ts[outer[high[chosen] - 1]] - rows.ts[outer[low[chosen]]]
+    chosen = chosen[kind == np.argmax(np.bincount(kind, lasts))]
+    return _of_runs(
+        rows,
+        outer,
+        low[chosen],
+        high[chosen],
+        rounds[chosen],
+        why=int(why[chosen[0]]),
+        operators=int(period[chosen[0]]),
+    )
+
+
+def _rounds(
+    rows: Rows, outer: NDArray[np.int64], at: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return where some outermost operators repeat with all that runs between them.
+
+    Args:
+        rows: the rows of a rank.
+        outer: its outermost operators, in their order.
+        at: places in these of operators that may [k].
+
+    Returns:
+        (place of the first of each, that of the last, operators from one to the next), all [r].
+    """
     # A round has an operator more than once, but hardly twice before the same other one.
     pair = packed(rows.name[outer], np.append(rows.name[outer[1:]], NONE))
     at = at[np.lexsort((at, pair[at], rows.step[outer[at]], rows.thread[outer[at]]))]
@@ -121,48 +182,17 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
     repeats = follows[1:] & follows[:-1] & (period[1:] == period[:-1]) & (between[1:] == between[:-1])
     bounds = np.flatnonzero(np.diff(np.concatenate(([False], repeats, [False]))))
     first, last = bounds[::2], bounds[1::2] + 1
-    period, rounds, low, high = period[first], last - first + 1, at[first], at[last]
-    sizes = _sizes(advised, place, outer)
-    taken = takes[low] & (sizes.largest[low] > 0) & (rounds >= sizes.largest[low] - 1)
-    # The last tensor that was taken apart before, in the same step.
-    before = np.maximum.accumulate(np.where(takes_all, np.arange(len(outer)), NONE))
-    of_step = rows.step[outer]
-    here = (before[low] == before[high]) & (before[low] >= 0) & (of_step[before[low]] == of_step[low])
-    # Fewer are parts, such as queries, keys and values.
-    many = rounds > typical_values.FEW
-    parts = np.where(here, sizes.first[before[low]], 0)
-    taken |= many & (rounds >= parts - 1) & (rounds <= parts)
-    taken |= many & takes[low] & sizes.taken_along(low, rounds)
-    taken &= period > 1
-    together = _next(puts_together, high)
-    parts = sizes.tensors[together]
-    joined = np.where(parts == 0, rounds >= _LISTED, (rounds >= parts - 1) & (rounds <= parts))
-    joined &= many & (together <= high + period) & (np.append(of_step, NONE)[together] == of_step[low])
-    reads = np.append(0, np.cumsum(reads_number))
-    nodes = np.append(0, np.cumsum(node))
-    read = many & (reads[high] - reads[low] >= rounds - 1)
-    # Rounds that go back are micro-batches.
-    why = np.where(nodes[high] == nodes[low], np.select([taken, joined, read], [0, 1, 2], NONE), NONE)
-    # A loop that ends in what puts its tensors together ends there.
-    high = np.where(why == 1, together, np.minimum(high + period, len(outer)))
-    low = np.where(why == 1, high - rounds * period, low)
-    chosen = np.flatnonzero((why >= 0) & (low >= 0))
-    if not len(chosen):
-        return None
-    chosen = chosen[np.unique(packed(why[chosen], low[chosen], high[chosen]), return_index=True)[1]]
-    # Tensors of other sizes go through the same program.
-    kind = dense(packed(why[chosen], pair[low[chosen]], period[chosen]))
-    lasts = rows.ts[outer[high[chosen] - 1]] - rows.ts[outer[low[chosen]]]
-    chosen = chosen[kind == np.argmax(np.bincount(kind, lasts))]
-    return _of_runs(
-        rows,
-        outer,
-        low[chosen],
-        high[chosen],
-        rounds[chosen],
-        why=int(why[chosen[0]]),
-        operators=int(period[chosen[0]]),
-    )
+    return at[first], at[last], period[first]
+
+
+def _before(name: NDArray[np.int32], low: NDArray[np.int64], period: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many operators before some places [r] are those of a period later; less than a period [r]."""
+    back = np.arange(1, int(period.max()))
+    place = low[:, None] - back
+    alike = (place >= 0) & (back < period[:, None])
+    alike &= name[np.maximum(place, 0)] == name[np.minimum(place + period[:, None], len(name) - 1)]
+    before: NDArray[np.int64] = np.cumprod(alike, axis=1).sum(axis=1)
+    return before
 
 
 def _next(hit: NDArray[np.bool_], at: NDArray[np.int64]) -> NDArray[np.int64]:
