@@ -50,12 +50,6 @@ class Profile:
     """The set with runs that broke down, too, where slow messages are counted."""
 
 
-_HOST: Final = {
-    "launch_s": Prior(20e-6),
-    "backward_launch_s": Prior(15e-6),
-    "micro_batch_s": Prior(2e-3),
-    "step_s": Prior(5e-3),
-}
 _KERNELS: Final = {
     "passes": Prior(2.2, 0.4, low=1.0),
     "compute_factor": Prior(1.05, 0.1),
@@ -68,7 +62,6 @@ _NEMO: Final = {
     "attention_factor": Prior(0.9, 0.2),
     "expert_factor": Prior(1.3, 0.3),
     "network_share": Prior(0.7, 0.3, high=1.0),
-    "collective_s": Prior(20e-6, 0.5),
     "scan_passes": Prior(3.0, 0.5, low=1.0),
 }
 
@@ -76,7 +69,10 @@ PROFILES: Final = {
     "vtrain": Profile(
         {"vtrain_single": 1.0},
         {
-            **_HOST,
+            "launch_s": Prior(20e-6),
+            "backward_launch_s": Prior(15e-6),
+            "micro_batch_s": Prior(2e-3),
+            "step_s": Prior(5e-3),
             "compute_factor": _KERNELS["compute_factor"],
             "memory_factor": Prior(1.0, 0.3),
             "collective_s": Prior(40e-6),
@@ -90,9 +86,6 @@ PROFILES: Final = {
         {"vtrain_multi": 1.0},
         {
             **_KERNELS,
-            "collective_s": Prior(40e-6),
-            "micro_batch_s": Prior(2e-3),
-            "send_s": Prior(3e-4),
             "run_ahead": Prior(4.0, low=1.0),
             "network_share": Prior(0.5, 0.5, high=1.0),
         },
@@ -100,8 +93,9 @@ PROFILES: Final = {
     "nanotron": Profile(
         {"playbook_h100_runs": 1.0},
         {
-            **_HOST,
             **_KERNELS,
+            "micro_batch_s": Prior(2e-3),
+            "step_s": Prior(5e-3),
             "collective_s": Prior(300e-6),
             "hop_s": Prior(3e-4),
             "layer_step_s": Prior(5e-4),
@@ -116,7 +110,7 @@ PROFILES: Final = {
     "megatron-2021": Profile({"korthikanti": 2.0, "published_training_runs": 1.0}, {**_KERNELS}),
     "llm-foundry": Profile(
         {"published_training_runs": 1.0},
-        {**_HOST, **_KERNELS, "slowdown": Prior(0.2)},
+        {**_KERNELS, "step_s": Prior(5e-3), "slowdown": Prior(0.2)},
     ),
     "torchtitan": Profile(
         {"published_training_runs": 1.0}, {**_KERNELS, "step_s": Prior(10e-3), "slowdown": Prior(0.1)}

@@ -78,7 +78,6 @@ SHARED: Final = {
     "micro_batch_s": Prior(2e-3, 0.6),
     "step_s": Prior(8e-3, 0.8),
     "layer_step_s": Prior(2e-4, 0.8),
-    "send_s": Prior(3e-4, 0.3),
     "run_ahead": Prior(4.0, low=1.0),
     "passes": Prior(2.2, low=1.0),
     "compute_factor": Prior(1.05, 0.1),
