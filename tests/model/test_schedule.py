@@ -72,7 +72,7 @@ def test_many_micro_batches_are_a_multiple_of_a_period(schedule: int, delay: flo
     pp, vp = 4, {INTERLEAVED: 3, DUALPIPE: 2}.get(schedule, 1)
     forward, inputs, weights, pair = 1 + 0.2 * draw.random((4, pp * vp)) * (seed > 0)
     sends = np.full(pp, delay)
-    pipe = Pipeline(schedule, pp, vp, 480, forward, inputs, weights, pair, sends, sends / 2)
+    pipe = Pipeline(schedule, pp, vp, 240, forward, inputs, weights, pair, sends, sends / 2)
     same(simulate(pipe), twin(pipe))
 
 
