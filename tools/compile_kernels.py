@@ -29,6 +29,7 @@ _INGEST: Final = ("ingest", str(ROOT / "data" / "traces"), "--workers", "1")
 _OF_TRACES: Final = (
     _INGEST,
     ("critical-path", "--gains"),
+    ("report",),
     ("describe",),
     ("export", "--what", "perfetto", "--output", "timeline.json"),
 )
