@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.host_stretches import outermost, runs_of, with_backward, without_stretches
+from lumos_df.advice.host_stretches import learns, outermost, runs_of, with_backward, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
@@ -40,7 +40,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 def _growing(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Return all but the last of the operators of a rank that let a tensor grow, and what goes back through them.
 
-    In a step they add pieces of one size, and each begins with the size that another one ends with.
+    In a step they add pieces of one size, and each begins with the size that another one ends with. Where a backward
+    pass goes through them and other operators get tensors of most of their sizes, as in a DenseNet, each is needed.
 
     Returns:
         (the operators in their order [k], the run of each [k], how many pieces are added).
@@ -48,8 +49,14 @@ def _growing(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArra
     rows = advised.ranks[place]
     outer = outermost(rows)
     code, words = advised.texts(place, "input_dims")
-    cat = np.flatnonzero(rows.named(lambda text: text == _PUTS_TOGETHER)[outer] & (code[outer] >= 0))
-    parts = [_parts(json.loads(word)) for word in words]
+    is_cat = rows.named(lambda text: text == _PUTS_TOGETHER)[outer]
+    cat = np.flatnonzero(is_cat & (code[outer] >= 0))
+    dims = [json.loads(word) for word in words]
+    parts = [_parts(each) for each in dims]
+    # What each operator makes, if it is such a one, and what it gets first.
+    tensors = [(_made(*each), _first(of)) for each, of in zip(parts, dims, strict=True)]
+    numbers = {sizes: number for number, sizes in enumerate({sizes for both in tensors for sizes in both})}
+    makes, gets = np.array([*([numbers[sizes] for sizes in both] for both in tensors), [NONE, NONE]]).T
     kinds = {kind: number for number, kind in enumerate({kind for kind, _, _ in parts})}
     of_word = np.array([*((kinds[kind], before, piece) for kind, before, piece in parts), (NONE, 0, 0)], np.int64)
     kind, before, piece = of_word[code[outer[cat]]].T
@@ -62,6 +69,8 @@ def _growing(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArra
     pairs = np.unique(np.stack((group, before)), axis=1)
     sizes = np.bincount(pairs[0], minlength=len(cat))
     grows = (sizes > typical_values.FEW)[group] & ((high - low)[group] == (sizes[group] - 1) * piece)
+    needed = np.isin(makes[code[outer[cat]]], gets[code[outer[~is_cat]]]) & learns(rows)[outer[cat]]
+    grows &= (2 * np.bincount(group, needed, len(cat)) <= np.bincount(group, minlength=len(cat)))[group]
     chosen = np.zeros(len(outer), np.bool_)
     chosen[cat[grows & (before < high[group])]] = True
     chosen = with_backward(rows, outer, chosen)
@@ -84,3 +93,14 @@ def _parts(dims: Any) -> tuple[tuple[int, ...], int, int]:
     smaller, larger = sorted((both[0][differ[0]], both[1][differ[0]]))
     shared = (*(NONE if at == differ[0] else size for at, size in enumerate(both[0])), smaller)
     return shared, larger, smaller
+
+
+def _made(kind: tuple[int, ...], before: int, piece: int) -> tuple[int, ...]:
+    """Return the sizes of the tensor that two make."""
+    return tuple(before + piece if size == NONE else size for size in kind[:-1])
+
+
+def _first(dims: Any) -> tuple[int, ...]:
+    """Return the sizes of the first tensor of some shapes."""
+    tensor = dims[0] if dims and isinstance(dims[0], list) else []
+    return tuple(size for size in tensor if isinstance(size, int))
