@@ -147,6 +147,17 @@ def test_habits_of_a_software_that_nobody_named_are_found(tmp_path: Path) -> Non
     assert not set(corrections.HABITS) & set(corrections.fit(named))
 
 
+def test_one_slow_run_of_three_makes_no_habit(tmp_path: Path) -> None:
+    """Of a pipeline over two nodes: its collectives may wait for every rank, or this run was slow."""
+    plans = {"framework": "generic", "model": "gpt3-1.3b", "seq": 2048, "gbs": 64}
+    rows: list[dict[str, object]] = [
+        {**plans, "tp": tp, "pp": pp, "dp": 16 // tp // pp} for tp, pp in ((2, 1), (4, 2), (8, 2))
+    ]
+    truth = read(Dataset.read("published"), write(tmp_path / "runs.csv", rows))
+    seconds = truth.estimate()[:, 0] * [1.0, 1.0, 1.5]
+    assert not set(corrections.HABITS) & set(corrections.fit(replace(truth, measured_s=seconds)))
+
+
 def test_the_host_is_never_more_than_beside_the_gpu() -> None:
     """An exponent below 1 would make both together shorter than either alone."""
     profile = replace(Software.read("nemo"), run_ahead=1.5)
