@@ -133,18 +133,21 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
     chosen = np.flatnonzero(why >= 0)
     if not len(chosen):
         return None
-    why, low, period, rounds, together = (column[chosen] for column in (why, low, period, rounds, together))
+    chosen = chosen[np.lexsort((low[chosen], period[chosen], why[chosen]))]
+    why, low, high, period, rounds, together = (column[chosen] for column in (why, low, high, period, rounds, together))
+    # Of each operator of a round there is one; of the last round there may be some alone, as another one follows.
+    goes_on = (why[1:] == why[:-1]) & (period[1:] == period[:-1]) & (low[1:] <= high[:-1])
+    first = np.flatnonzero(np.append(True, ~goes_on))
+    rounds = np.maximum.reduceat(rounds, first)
+    why, low, period, together = why[first], low[first], period[first], together[first]
     # A loop begins as early as what comes before is what comes before its next round.
     low -= _before(rows.name[outer], low, period)
     high = np.where(why == 1, together, np.minimum(low + rounds * period, len(outer)))
     low = np.maximum(np.where(why == 1, high - rounds * period, low), 0)
-    # The last round may show of some of its operators alone, as another one follows.
-    most = np.lexsort((-rounds, np.where(why == 1, high, low), why))
-    chosen = most[np.unique(packed(why, np.where(why == 1, high, low))[most], return_index=True)[1]]
     # Tensors of other sizes go through the same program.
-    kind = dense(packed(why[chosen], rows.name[outer[low[chosen]]], period[chosen]))
-    lasts = rows.ts[outer[high[chosen] - 1]] - rows.ts[outer[low[chosen]]]
-    chosen = chosen[kind == np.argmax(np.bincount(kind, lasts))]
+    kind = dense(packed(why, rows.name[outer[low]], period))
+    lasts = rows.ts[outer[high - 1]] - rows.ts[outer[low]]
+    chosen = np.flatnonzero(kind == np.argmax(np.bincount(kind, lasts)))
     return _of_runs(
         rows,
         outer,
@@ -187,11 +190,13 @@ def _rounds(
 
 def _before(name: NDArray[np.int32], low: NDArray[np.int64], period: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many operators before some places [r] are those of a period later; less than a period [r]."""
-    back = np.arange(1, int(period.max()))
-    place = low[:, None] - back
-    alike = (place >= 0) & (back < period[:, None])
-    alike &= name[np.maximum(place, 0)] == name[np.minimum(place + period[:, None], len(name) - 1)]
-    before: NDArray[np.int64] = np.cumprod(alike, axis=1).sum(axis=1)
+    most = period - 1
+    loop = np.repeat(np.arange(len(low)), most)
+    back = np.arange(len(loop)) - np.repeat(np.cumsum(most) - most, most) + 1
+    place = low[loop] - back
+    differs = (place < 0) | (name[place] != name[np.minimum(place + period[loop], len(name) - 1)])
+    before = most.copy()
+    np.minimum.at(before, loop[differs], back[differs] - 1)
     return before
 
 
