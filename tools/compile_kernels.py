@@ -7,6 +7,7 @@ command is for the tests to tell. Where kernels are compiled already, it does no
 import os
 from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -88,7 +89,8 @@ def alone() -> None:
 def main() -> None:
     """Run both at once."""
     if not compiled():
-        with ProcessPoolExecutor(2) as pool:
+        # Not forked: a fork copies locks, and what is imported here may have threads.
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
             wait([pool.submit(of_traces), pool.submit(of_estimates)])
 
 
