@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.schema.codes import ANNOTATION, CPU_OP
+from lumos_df.schema.codes import ANNOTATION, CPU_OP, GPU
 from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
 from lumos_df.trace.recording import Recording
 
@@ -34,7 +34,8 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     A step begins where the one before ends, the first one where it does as much as the others. It ends with the
     optimizer, with the range around it that holds no call of another step, or with the clearing of gradients behind it,
     if a step does not begin with that. All steps add up as many gradients; where two optimizers take turns, as those of
-    a GAN, a step is a turn of both. A first one of fewer, as of a recording that began in its middle, is none.
+    a GAN, a step is a turn of both. A first one of fewer, as of a recording that began in its middle, is none. A single
+    step of a GPU is none either: where the host runs ahead, only the next one would tell when its work ends.
 
     Args:
         recording: a file as read.
@@ -78,6 +79,8 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     if not cut:
         low[0] = _first_begins(ts[inside], end[inside], gradient, low[whole])
     low, high = low[whole], high[whole]
+    if len(low) == 1 and np.isin(operators.kind[own], GPU).any():
+        return NOTHING
     return Windows(low, high - low, np.full(len(low), track[np.argmax(updates)], np.int32))
 
 

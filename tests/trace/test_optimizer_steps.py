@@ -123,6 +123,9 @@ def test_a_second_optimizer_of_the_same_gradients_ends_the_step(tmp_path: Path) 
     "events",
     [
         pytest.param([*work(0, 2), *update(0), *work(100, 3), *update(100)], id="nothing comes twice"),
+        pytest.param(
+            [*work(0), launch(20, 2, 1), kernel("gemm", 30, 500, correlation=1), *update(0)], id="one of a GPU"
+        ),
         pytest.param([op("aten::mm", 0, 5), annotation(STEP, 10, 5)], id="no gradients"),
         pytest.param(work(0), id="no optimizer"),
     ],
