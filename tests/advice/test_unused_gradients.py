@@ -21,11 +21,12 @@ def job(
     fused: tuple[tuple[list[int], ...], ...] = (),
     also: str = "",
     passes: int = 1,
+    evaluates: bool = False,
 ) -> Advised:
     """Return what is said of a job that goes back through a head and three layers, 200 us each, in steps of 2 ms.
 
     `updated`: shapes of what the optimizer updates, `fused` of further lists of it. `also`: another operator, behind
-    the backward pass, on a tensor as large as a layer.
+    the backward pass, on a tensor as large as a layer. `evaluates`: a last step goes forward alone.
     """
     events: list[Event] = []
     for step, begin in enumerate(range(0, 4000 * STEPS, 4000)):
@@ -45,6 +46,9 @@ def job(
         for number, shapes in enumerate((updated, *fused)):
             events.append(op("aten::_fused_sgd_", at + 5 + 20 * number, 15, Input_Dims=[[*shapes], [*shapes], []]))
         events.append(annotation(f"ProfilerStep#{step}", begin, at + 100 - begin))
+    if evaluates:
+        begin = 4000 * STEPS
+        events += [op("aten::linear", begin + 10, 300), annotation(f"ProfilerStep#{STEPS}", begin, 400)]
     write(folder / "traces" / "rank0.json", events)
     return advice_on(folder)
 
@@ -54,6 +58,10 @@ def test_layers_that_are_not_updated_are_the_first_advice(tmp_path: Path) -> Non
     assert first.remedy.rule == "unused_gradients"
     assert "to 3 parameters that no optimizer updates" in first.remedy.what
     assert first.gain_ns == pytest.approx(1000 * LAYERS * 200, rel=0.03)
+
+
+def test_a_last_step_that_goes_forward_alone_hides_nothing(tmp_path: Path) -> None:
+    assert job(tmp_path, evaluates=True).first.remedy.rule == "unused_gradients"
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,8 @@ def _beyond(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArray
         left[gradients[last]] -= left[gradients[last]] > 0
         last += 1
     behind = set(gradients[last:])
-    ends = np.zeros(int(steps.max()) + 1, np.int64)
-    np.maximum.at(ends, rows.step[node], rows.end[node])
-    late = outer[(rows.ts[outer] >= ends[rows.step[outer]]) & (rows.step[outer] == steps[0]) & (code[outer] >= 0)]
+    end = rows.end[node[rows.step[node] == steps[0]]].max()
+    late = outer[(rows.ts[outer] >= end) & (rows.step[outer] == steps[0]) & (code[outer] >= 0)]
     others = {tuple(shape) for each in code[late].tolist() for shape in _shapes(json.loads(words[each]))}
     if not updated or left.total() or not behind or behind & ({*updated} | others):
         return nothing
