@@ -145,32 +145,55 @@ def match(ranks: list[Rows]) -> Instances:
     order = np.lexsort((trace_of, instance))
     _, instance = np.unique(instance[order], return_inverse=True)
     trace_of, row = trace_of[order], row[order]
+    dur, step = _of_members(ranks, trace_of, row)
+    transfer = np.full(int(instance.max(initial=-1)) + 1, FAR, np.int64)
+    np.minimum.at(transfer, instance, dur)
     return Instances(
         instance=instance.astype(np.int32),
         trace=trace_of.astype(np.int32),
         row=row.astype(np.int32),
-        transfer=_transfer(ranks, instance, trace_of, row),
+        transfer=transfer,
         clocks=tuple(_clocks(ranks, common)),
-        warnings=tuple(
-            f"rank {rows.rank}: {format_count(missing, 'collective')} that no other rank has: as long as recorded"
-            for rows, missing in zip(ranks, unmatched.tolist(), strict=True)
-            if missing
+        warnings=(
+            *(
+                f"rank {rows.rank}: {format_count(missing, 'collective')} that no other rank has: as long as recorded"
+                for rows, missing in zip(ranks, unmatched.tolist(), strict=True)
+                if missing
+            ),
+            *_numbered_otherwise(ranks, instance, trace_of, step),
         ),
     )
 
 
-def _transfer(
-    ranks: list[Rows], instance: NDArray[np.int64], trace_of: NDArray[np.int64], row: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the duration of the shortest member of each collective, ns [instances]."""
-    dur = np.empty(len(row), np.int64)
+def _of_members(
+    ranks: list[Rows], trace_of: NDArray[np.int64], row: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the duration, ns, and the step of each member of a collective [k]."""
+    dur, step = np.empty((2, len(row)), np.int64)
     by_trace = np.argsort(trace_of, kind="stable")
     bounds = np.searchsorted(trace_of[by_trace], np.arange(1, len(ranks)))
     for rows, place in zip(ranks, np.split(by_trace, bounds), strict=True):
-        dur[place] = rows.dur[row[place]]
-    transfer = np.full(int(instance.max(initial=-1)) + 1, FAR, np.int64)
-    np.minimum.at(transfer, instance, dur)
-    return transfer
+        dur[place], step[place] = rows.dur[row[place]], rows.step[row[place]]
+    return dur, step
+
+
+def _numbered_otherwise(
+    ranks: list[Rows], instance: NDArray[np.int64], trace_of: NDArray[np.int64], step: NDArray[np.int64]
+) -> list[str]:
+    """Tell of ranks most of whose collectives are in a step of another number than on the first rank that has them.
+
+    Steps without marks are counted from the first that a recording has whole, and not all begin with the same one.
+    """
+    first = np.unique(instance, return_index=True)[1][instance]
+    known = np.flatnonzero((step >= 0) & (step[first] >= 0) & (trace_of != trace_of[first]))
+    more, trace, other = (step - step[first])[known], trace_of[known], trace_of[first][known]
+    odd = 2 * np.bincount(trace, more != 0, len(ranks)) > np.bincount(trace, minlength=len(ranks))
+    told = []
+    for place in np.flatnonzero(odd).tolist():
+        shift, beside = round(float(np.median(more[trace == place]))), ranks[int(other[trace == place][0])].rank
+        numbers = f"its steps have other numbers than rank {beside}'s, most by {abs(shift)}"
+        told.append(f"rank {ranks[place].rank}: {numbers}: what is said of one step is of several")
+    return told
 
 
 def _groups(rows: Rows) -> dict[str, _Members]:

@@ -53,12 +53,14 @@ def beside_others(
     missing = [_missing_ranks(rows, present, doubled) for rows in ranks]
     if instances is None or kept is None:
         return [(of_trace, []) for of_trace in missing]
-    unmatched = {text.partition(":")[0]: text for text in instances.warnings}
+    unmatched: dict[str, list[str]] = {}
+    for text in instances.warnings:
+        unmatched.setdefault(text.partition(":")[0], []).append(text)
     traces = len(ranks)
     broken = np.bincount(instances.trace, minlength=traces) - np.bincount(instances.trace[kept], minlength=traces)
     told = []
     for rows, of_trace, count in zip(ranks, missing, broken.tolist(), strict=True):
-        misfits = [unmatched[rank]] if (rank := f"rank {rows.rank}") in unmatched else []
+        misfits = [*unmatched.get(f"rank {rows.rank}", ())]
         if count:
             misfits.append(f"{count} collectives do not fit the order of the others; they last as long as recorded")
         told.append((of_trace, misfits))

@@ -223,6 +223,16 @@ def test_collectives_of_different_sizes(replay: Replay, sample: list[Event]) -> 
     assert close(rows)
 
 
+def test_steps_that_are_numbered_otherwise_than_those_of_other_ranks_are_told(
+    replay: Replay, sample: list[Event]
+) -> None:
+    counted = renamed(sample[1], {f"ProfilerStep#{number}": f"ProfilerStep#{number - 1}" for number in (2, 3, 4)})
+    rows = replay([sample[0], counted])
+    told = "rank 1: its steps have other numbers than rank 0's, most by 1: what is said of one step is of several"
+    assert [row["rank"] for row in rows if warned([row], row["step"], told)] == [1, 1, 1]
+    assert close(rows)
+
+
 def test_collectives_numbered_in_opposite_orders_make_no_circle(replay: Replay, sample: list[Event]) -> None:
     rows = replay([numbered(sample[0], 1), numbered(sample[1], -1)])
     assert {row["step"] for row in rows} == {2, 3, 4}
