@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lumos_df.schema.codes import ANNOTATION, CPU_OP, GPU
 from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
-from lumos_df.trace.recording import Recording
+from lumos_df.trace.recording import Attribute, Recording
 
 _CLEARS: Final = "Optimizer.zero_grad#"
 
@@ -34,8 +34,9 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     A step begins where the one before ends, the first one where it does as much as the others. It ends with the
     optimizer, with the range around it that holds no call of another step, or with the clearing of gradients behind it,
     if a step does not begin with that. All steps add up as many gradients; where two optimizers take turns, as those of
-    a GAN, a step is a turn of both. A first one of fewer, as of a recording that began in its middle, is none. A single
-    step of a GPU is none either: where the host runs ahead, only the next one would tell when its work ends.
+    a GAN, a step is a turn of both. A first one of fewer, or whose forward pass lacks operators that its backward pass
+    has, as of a recording that began in its middle, is none. A single step of a GPU is none either: where the host runs
+    ahead, only the next one would tell when its work ends.
 
     Args:
         recording: a file as read.
@@ -54,7 +55,10 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     here = track == track[np.argmax(updates)]
     called = ts[updates & here]
     added = np.diff(np.searchsorted(gradient, end[updates & here]), prepend=0)
-    cut = len(added) > 2 and added[0] < added[1] and _turn(added[1:]) == 1
+    cut = False
+    if len(added) > 2 and _turn(added[1:]) == 1:
+        lacks = np.diff(np.searchsorted(_without_forward(recording, rows), called), prepend=0)
+        cut = bool(added[0] < added[1] or (added[0] == added[1] and lacks[0] > lacks[1:].max()))
     turn = 1 if cut else _turn(added)
     if not turn:
         return NOTHING
@@ -82,6 +86,25 @@ def windows(recording: Recording, own: NDArray[np.int64]) -> Windows:
     if len(low) == 1 and np.isin(operators.kind[own], GPU).any():
         return NOTHING
     return Windows(low, high - low, np.full(len(low), track[np.argmax(updates)], np.int32))
+
+
+def _without_forward(recording: Recording, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when operators of backward passes begin of which no forward operator was recorded, in their order.
+
+    Both have the same number of autograd; the backward one says the thread of the other, too.
+
+    Args:
+        recording: a file as read.
+        rows: some rows of one process.
+    """
+    event = recording.operators.event[rows]
+    events, sequence = recording.attribute(Attribute.SEQUENCE_NUMBER)
+    known = (sequence >= 0) & np.isin(events, event)
+    events, sequence = events[known], sequence[known]
+    threads = recording.attribute(Attribute.FORWARD_THREAD)
+    backward = np.isin(events, threads.event[threads.value > 0])
+    lacks = events[backward & ~np.isin(sequence, sequence[~backward])]
+    return np.sort(recording.operators.ts[rows[np.isin(event, lacks)]])
 
 
 def _first_begins(

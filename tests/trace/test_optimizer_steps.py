@@ -102,6 +102,25 @@ def test_a_step_that_the_recording_cuts_is_none(tmp_path: Path) -> None:
     assert steps(tmp_path / "last", [*whole, *work(300, 2)]) == [(0, 110, 85), (1, 195, 100)]
 
 
+def test_a_step_whose_forward_pass_the_recording_cuts_is_none(tmp_path: Path) -> None:
+    def passes(at: float, first: int) -> list[Event]:
+        forward = [
+            op("aten::mm", at + 10 + 10 * n, 9, Sequence_number=at + n, Fwd_thread_id=0) for n in range(first, 3)
+        ]
+        back = [op("MmBackward0", at + 48 - 4 * n, 3, tid=2, Sequence_number=at + n, Fwd_thread_id=1) for n in range(3)]
+        return [*forward, *back, op(GRADIENT, at + 60, 4, tid=2), *update(at)]
+
+    whole = [*passes(100, 0), *passes(200, 0)]
+    assert steps(tmp_path / "whole", [*passes(0, 0), *whole]) == [(0, 10, 85), (1, 95, 100), (2, 195, 100)]
+    assert steps(tmp_path / "cut", [*passes(0, 2), *whole]) == [(0, 95, 100), (1, 195, 100)]
+    # A node that no operator makes is in every step.
+    made_by_none = [
+        op("FunctionBackward", at + 55, 3, tid=2, Sequence_number=900, Fwd_thread_id=1) for at in (0, 100, 200)
+    ]
+    alike = steps(tmp_path / "custom", [*passes(0, 0), *whole, *made_by_none])
+    assert alike == [(0, 10, 85), (1, 95, 100), (2, 195, 100)]
+
+
 def test_work_of_the_gpu_is_in_the_step_that_launched_it(tmp_path: Path) -> None:
     launched = [
         each
