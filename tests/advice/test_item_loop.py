@@ -122,6 +122,28 @@ def test_of_long_lists_the_rounds_alone_are_known(tmp_path: Path) -> None:
     assert advice_on(tmp_path).first.remedy.what.startswith("2 operators run 40 times in a row, each for one of the ")
 
 
+@pytest.mark.parametrize("layers", [10, 40])
+@pytest.mark.parametrize(("gets", "told"), [([8, 4], False), ([8, 48], True)], ids=["layers", "heads"])
+def test_layers_whose_outputs_are_put_together_are_no_loop(
+    tmp_path: Path, layers: int, gets: list[int], *, told: bool
+) -> None:
+    """Each begins with a tensor like what the one before puts out; a head gets the one that all get."""
+    events: list[Event] = []
+    for step, begin in enumerate(range(0, 6000 * STEPS, 6000)):
+        events.append(annotation(f"ProfilerStep#{step}", begin, 5999))
+        for number in range(layers):
+            at, back = begin + 10 + 50 * number, begin + 10 + 50 * (2 * layers + 2 - number)
+            ties = {"Sequence_number": 100 * step + number}
+            events.append(op("aten::linear", at, 20, Input_Dims=[gets, [4, gets[1]]], **ties, Fwd_thread_id=0))
+            events.append(op("aten::relu", at + 22, 20, Input_Dims=[[8, 4]]))
+            node = "autograd::engine::evaluate_function: AddmmBackward0"
+            events.append(op(node, back, 40, **ties, Fwd_thread_id=1))
+        dims = [[[8, 4]] * layers if layers <= 30 else [], []]
+        events += [op("aten::stack", begin + 12 + 50 * layers, 40, Input_Dims=dims), op("aten::mm", begin + 5000, 900)]
+    write(tmp_path / "traces" / "rank0.json", events)
+    assert bool(advice_on(tmp_path).of_rule("item_loop")) == told
+
+
 @pytest.mark.parametrize("reads", ["aten::item", "aten::neg"])
 def test_numbers_read_one_by_one_are_the_first_advice(tmp_path: Path, reads: str) -> None:
     """Of tensors of any shapes, such as the norm of each parameter; without a number the loop stays unknown."""

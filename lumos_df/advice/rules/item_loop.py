@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.host_stretches import outermost, runs_of, with_backward, without_stretches
+from lumos_df.advice.host_stretches import learns, outermost, runs_of, with_backward, without_stretches
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import NODE, OPTIMIZER_STEP, PRODUCT
@@ -95,7 +95,8 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
 
     From one round to the next the same operators run. A round takes an item, and as many are taken as the tensor has in
     one of its dimensions, but for one; or a tensor was taken apart before into as many as there are rounds; or as many
-    are put together behind them; or each reads a number. Layers of a model, which repeat, too, do nothing of this.
+    are put together behind them; or each reads a number. Layers of a model, which repeat, too, do nothing of this, but
+    what all of them put out may be put together: each of them begins with a tensor like the one that it puts out.
     """
     rows = advised.ranks[place]
     apart = rows.named(lambda text: text.startswith(OPTIMIZER_STEP)) | loader_rows(rows)
@@ -125,6 +126,9 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
     parts = sizes.tensors[together]
     joined = np.where(parts == 0, rounds >= _LISTED, (rounds >= parts - 1) & (rounds <= parts))
     joined &= many & (together <= high + period) & (np.append(of_step, NONE)[together] == of_step[low])
+    begins = np.maximum(together - period, 0)
+    learned = np.append(0, np.cumsum(learns(rows)[outer]))
+    joined &= ~(sizes.like_what_it_makes(begins, together) & (learned[together] > learned[begins]))
     reads = np.append(0, np.cumsum(reads_number))
     nodes = np.append(0, np.cumsum(node))
     read = many & (reads[high] - reads[low] >= rounds - 1)
@@ -220,6 +224,8 @@ class _Sizes:
     """Place in `dims`, NONE without recorded shapes."""
     dims: list[tuple[int, ...]]
     """Sizes of the first tensor; () at the end."""
+    pieces: list[tuple[int, ...]]
+    """Sizes of the first tensor of a list; () at the end."""
 
     def taken_along(self, at: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether operators take items along a dimension of as many, or one more, as there are rounds [r].
@@ -229,6 +235,19 @@ class _Sizes:
         then = np.minimum(at[:, None] + np.arange(3), len(self.code) - 1)
         kinds, kind = np.unique(np.column_stack((self.code[then], rounds)), axis=0, return_inverse=True)
         return np.array([self._along(*each) for each in kinds.tolist()], np.bool_)[kind.reshape(-1)]
+
+    def like_what_it_makes(self, begins: NDArray[np.int64], together: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether what begins a round has a tensor like those that are put together behind all rounds [r].
+
+        These are like that of the operator before, where their sizes were not recorded.
+        """
+        last = np.maximum(together - 1, begins)
+        kinds, kind = np.unique(self.code[np.stack((begins, last, together))], axis=1, return_inverse=True)
+        alike = [
+            self.dims[begin] != () and self.dims[begin] == (self.pieces[both] or self.dims[end])
+            for begin, end, both in kinds.T.tolist()
+        ]
+        return np.array(alike, np.bool_)[kind.reshape(-1)] & (last > begins)
 
     def _along(self, tensor: int, first: int, second: int, rounds: int) -> bool:
         sizes, left = self.dims[tensor], (self.dims[first], self.dims[second])
@@ -245,7 +264,11 @@ def _sizes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> _Sizes:
     ]
     of_row = np.append(code[row], NONE)
     columns = np.array([*of_word, (NONE,) * 3], np.int64)[of_row].T
-    return _Sizes(largest=columns[0], first=columns[1], tensors=columns[2], code=of_row, dims=[*dims, ()])
+    lists = [each[0] if each and isinstance(each[0], list) else [] for each in given]
+    pieces = [tuple(size for size in each if isinstance(size, int)) for each in lists]
+    return _Sizes(
+        largest=columns[0], first=columns[1], tensors=columns[2], code=of_row, dims=[*dims, ()], pieces=[*pieces, ()]
+    )
 
 
 def _of_runs(
