@@ -33,6 +33,9 @@ _LENGTH_BYTES: Final = 8
 """Every message between the processes follows its own length."""
 
 
+CPUS: Final = "LUMOS_DF_CPUS"
+"""Variable of a worker's environment that says how many CPUs are its part."""
+
 TRIES: Final = 3
 """Times that an item is tried whose worker ends before it answers."""
 
@@ -87,7 +90,7 @@ def map_items(
     elif engine is Engine.RAY:
         from lumos_df.base.ray_cluster import map_on_ray  # noqa: PLC0415 - an extra
 
-        outcomes = map_on_ray(function, items, count, address, TRIES)
+        outcomes = map_on_ray(partial(_on_one_cpu, function), items, count, address, TRIES)
     else:
         outcomes = _map_in_workers(function, items, count)
     if report is None:
@@ -115,7 +118,12 @@ def results(outcomes: Iterator[Outcome[Result]]) -> list[Result]:
 
 
 def available_cpus() -> int:
-    """Return how many CPUs this process may use: those of its affinity mask, where the system has one."""
+    """Return how many CPUs this process may use: those of its affinity mask, where the system has one.
+
+    Of a worker it is its part of them: two that use all CPUs each would only wait for one another.
+    """
+    if own := os.environ.get(CPUS):
+        return int(own)
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
@@ -146,8 +154,15 @@ def _map_here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iter
             yield Outcome(index, value, None)
 
 
+def _on_one_cpu(function: Callable[[Item], Result], item: Item) -> Result:
+    """Return `function(item)` in a worker of Ray, which counts one CPU for a call."""
+    os.environ[CPUS] = "1"
+    return function(item)
+
+
 def _map_in_workers(function: Callable[[Item], Result], items: Sequence[Item], count: int) -> Iterator[Outcome[Result]]:
-    crew = [_Worker(function) for _ in range(count)]
+    cpus = max(available_cpus() // count, 1)
+    crew = [_Worker(function, cpus) for _ in range(count)]
     idle = SimpleQueue[_Worker]()
     for worker in crew:
         idle.put(worker)
@@ -181,8 +196,9 @@ def _map_in_workers(function: Callable[[Item], Result], items: Sequence[Item], c
 class _Worker:
     """One worker process: started when first needed, and again after it died."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], cpus: int) -> None:
         self._function = function
+        self._cpus = cpus
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
         self._lock = Lock()
@@ -228,7 +244,11 @@ class _Worker:
                     [sys.executable, "-c", "from lumos_df.base.runner import serve; serve()"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                    env={
+                        **os.environ,
+                        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                        CPUS: str(self._cpus),
+                    },
                 )
             return self._process
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lumos_df.base.errors import LumosError
 from lumos_df.base.outcome import WorkerError
-from lumos_df.base.runner import Engine, Progress, map_items, parse_shard, progress, shard
+from lumos_df.base.runner import Engine, Progress, available_cpus, map_items, parse_shard, progress, shard
 
 ROOT = Path(__file__).parents[2]
 WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["in this process", "in two"])
@@ -66,6 +66,10 @@ def process_id(_: int) -> int:
     return os.getpid()
 
 
+def cpus(_: int) -> int:
+    return available_cpus()
+
+
 def note_and_wait(path: str) -> None:
     Path(path).write_text(str(os.getpid()))
     time.sleep(60)
@@ -89,6 +93,13 @@ def raise_what_does_not_unpickle(_: int) -> None:
 def test_every_item_has_its_outcome(workers: int) -> None:
     outcomes = list(map_items(square, range(20), workers=workers))
     assert sorted((outcome.index, outcome.value) for outcome in outcomes) == [(n, n * n) for n in range(20)]
+
+
+def test_workers_share_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUMOS_DF_CPUS", "6")
+    assert {outcome.value for outcome in map_items(cpus, range(4), workers=2)} == {3}
+    assert {outcome.value for outcome in map_items(cpus, range(8), workers=8)} == {1}
+    assert {outcome.value for outcome in map_items(cpus, range(4), workers=1)} == {6}
 
 
 @WORKERS
