@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import outermost, runs_of
-from lumos_df.advice.torch_names import GRADIENT, NODE, OPTIMIZER_STEP
+from lumos_df.advice.torch_names import NODE
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import CPU_OP
+from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
 
 _HAS_FUSED: Final = re.compile(r"Optimizer\.step#(?:AdamW?|SGD|Adagrad)\.step")
 """The optimizers of torch that take `fused=True` on a host."""

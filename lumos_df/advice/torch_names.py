@@ -5,11 +5,9 @@ from typing import Final
 
 PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|bmm|baddbmm|convolution)$")
 """Operators that multiply matrices. The inner ones: `aten::mm`, not the `aten::linear` around it."""
+READS: Final = "aten::item"
+"""What makes a number of Python of a tensor."""
 DDP_FORWARD: Final = "DistributedDataParallel.forward"
 """The forward pass of what it wraps. It begins with buffers; a reduction after it is of its gradients."""
-OPTIMIZER_STEP: Final = "Optimizer.step#"
-"""The optimizer's step, up to its name."""
-GRADIENT: Final = "torch::autograd::AccumulateGrad"
-"""The node of the backward pass that a parameter gets its gradient from."""
 NODE: Final = "autograd::engine::evaluate_function"
 """A node of the backward pass, up to its name."""

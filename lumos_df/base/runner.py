@@ -122,8 +122,8 @@ def available_cpus() -> int:
 
     Of a worker it is its part of them: two that use all CPUs each would only wait for one another.
     """
-    if own := os.environ.get(CPUS):
-        return int(own)
+    if (own := os.environ.get(CPUS, "")).isdecimal():
+        return max(int(own), 1)
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import GRADIENT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.same_rows import ordinals
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import CPU_OP
+from lumos_df.schema.words import GRADIENT
 
 _CLEARING: Final = "Optimizer.zero_grad#"
 """What clears the gradients, up to the optimizer's name."""

@@ -10,7 +10,7 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.host_stretches import outermost
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import NODE, PRODUCT
+from lumos_df.advice.torch_names import NODE, PRODUCT, READS
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.host_collectives import meanwhile
@@ -19,8 +19,6 @@ from lumos_df.graph.simulate.forward import inherited
 
 _SEED: Final = "aten::random_"
 """What draws the seed of workers, and that of what shuffles the samples."""
-_NUMBER: Final = "aten::item"
-"""What makes a number of it."""
 _SHUFFLES: Final = "aten::randperm"
 """What shuffles the samples."""
 _MOST: Final = 64
@@ -84,7 +82,7 @@ def _starts(rows: Rows, ask: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDAr
     ask = ask[rows.named(lambda text: "MultiProcessing" in text)[ask]]
     ask = ask[np.argsort(rows.ts[ask], kind="stable")]
     row = outermost(rows)
-    row = row[~rows.named(lambda text: text == _NUMBER)[row]]
+    row = row[~rows.named(lambda text: text == READS)[row]]
     row = row[np.argsort(rows.ts[row], kind="stable")]
     shuffles = np.append(rows.named(lambda text: text == _SHUFFLES)[row[1:]], False)
     seed = rows.named(lambda text: text == _SEED)[row] & ~shuffles

@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import DDP_FORWARD, OPTIMIZER_STEP
+from lumos_df.advice.torch_names import DDP_FORWARD
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.host_collectives import host_collectives, waited
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import ANNOTATION, CPU_OP
+from lumos_df.schema.words import OPTIMIZER_STEP
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:

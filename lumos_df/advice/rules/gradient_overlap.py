@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ from lumos_df.graph import typical_values
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE
-
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+from lumos_df.schema.words import GRADIENT
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -118,7 +116,7 @@ def _last_of_buckets(moved: NDArray[np.float64], present: NDArray[np.int64]) -> 
 
 def _gradients(advised: AdvisedJob, place: int) -> _Gradients:
     rows, replay = advised.ranks[place], advised.played.replays[place]
-    row = np.flatnonzero(rows.named(lambda name: name == _ACCUMULATE) & (rows.kind == CPU_OP))
+    row = np.flatnonzero(rows.named(lambda name: name == GRADIENT) & (rows.kind == CPU_OP))
     code, words = advised.texts(place, "input_dims", row)
     elements = np.array([*(sum(map(prod, json.loads(word))) for word in words), 0], np.int64)[code]
     # What autograd calls around it, hooks included: these copy the gradient into its bucket.

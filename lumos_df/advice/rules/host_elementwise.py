@@ -14,11 +14,12 @@ from lumos_df.advice.host_stretches import outermost, runs_of, with_backward, wi
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.rules import fused_elementwise
-from lumos_df.advice.torch_names import NODE, OPTIMIZER_STEP
+from lumos_df.advice.torch_names import NODE
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import NONE
+from lumos_df.schema.words import OPTIMIZER_STEP
 
 _COMPUTES: Final = re.compile(
     r"aten::(?:abs|add|bernoulli|clamp|clamp_max|clamp_min|cos|div|dropout|erf|exp|log|log1p|masked_fill|maximum|mean|minimum"

@@ -12,13 +12,14 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.host_stretches import outermost, runs_of
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import GRADIENT, NODE, OPTIMIZER_STEP, PRODUCT
+from lumos_df.advice.torch_names import NODE, PRODUCT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.host_collectives import meanwhile
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import ANNOTATION, CPU_OP, FORWARD
+from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
 
 _OTHER_SPEED: Final = 0.15
 """Threshold, share of what stays. It may take so much less or longer. Evidence: of a GPT and a multilayer perceptron,

@@ -12,13 +12,14 @@ from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import learns, outermost, runs_of, with_backward, without_stretches
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import NODE, OPTIMIZER_STEP, PRODUCT
+from lumos_df.advice.torch_names import NODE, PRODUCT, READS
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import CPU_OP, NONE
+from lumos_df.schema.words import OPTIMIZER_STEP
 
 _TAKES: Final = "aten::select"
 """What takes an item out of a tensor, as `x[:, t]` does."""
@@ -28,8 +29,6 @@ _PUTS_TOGETHER: Final = ("aten::cat", "aten::stack")
 """What makes one tensor of a list of them."""
 _LISTED: Final = 30
 """The tensors of a list of which PyTorch records shapes; of longer ones it records none."""
-_READS: Final = "aten::item"
-"""What makes a number of Python of a tensor."""
 _TOGETHER: Final = "if no round needs the one before, call them once"
 _WHY: Final = (
     ("for an item of a tensor at a time", f"{_TOGETHER}; of recurrent cells, torch.nn.LSTM or GRU"),
@@ -103,7 +102,7 @@ def _loop(advised: AdvisedJob, place: int) -> _Loop | None:
     outer = outermost(rows)
     outer = outer[~inherited(apart, rows.parent)[outer]]
     takes, takes_all, reads_number, puts_together = (
-        np.isin(np.array(rows.names), texts)[rows.name[outer]] for texts in (_TAKES, _TAKES_ALL, _READS, _PUTS_TOGETHER)
+        np.isin(np.array(rows.names), texts)[rows.name[outer]] for texts in (_TAKES, _TAKES_ALL, READS, _PUTS_TOGETHER)
     )
     node = rows.named(lambda text: text.startswith(NODE))[outer]
     low, high, period = _rounds(rows, outer, np.flatnonzero(~node))

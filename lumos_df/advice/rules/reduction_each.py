@@ -10,11 +10,11 @@ from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.gradient_reductions import latency_of
 from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import GRADIENT
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.typical_values import medians
 from lumos_df.schema.codes import CPU_OP
+from lumos_df.schema.words import GRADIENT
 
 _REDUCES: Final = "c10d::allreduce_"
 

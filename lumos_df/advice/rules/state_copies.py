@@ -11,12 +11,13 @@ from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import runs_of, without_stretches
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import GRADIENT, NODE, OPTIMIZER_STEP
+from lumos_df.advice.torch_names import NODE
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import CPU_OP
+from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
 
 _COPIES: Final = re.compile(r"aten::(?:clone|copy_)$")
 """What copies a tensor."""

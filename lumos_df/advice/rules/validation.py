@@ -1,7 +1,6 @@
 """Forward passes of which nothing learns, such as validation, in each step: what if there were none."""
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,14 +8,12 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_stretches import learns, outermost, runs_of, without_stretches
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.torch_names import OPTIMIZER_STEP, PRODUCT
+from lumos_df.advice.torch_names import PRODUCT, READS
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import ANNOTATION, BACKWARD, CPU_OP, FORWARD, NONE, OTHER_PHASE
-
-_READS: Final = "aten::item"
-"""What makes a number of Python of a tensor."""
+from lumos_df.schema.words import OPTIMIZER_STEP
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -73,7 +70,7 @@ def _passes(rows: Rows, phase: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDA
     # The last product of each run, and the last number that is read of one; the last run is of what is in none.
     runs = int(run.max(initial=-1)) + 2
     multiplied, read = np.full(runs, NONE), np.full(runs, NONE)
-    reads = rows.named(lambda text: text == _READS)[outer]
+    reads = rows.named(lambda text: text == READS)[outer]
     for ends, hit in ((multiplied, products > 0), (read, reads)):
         hits = np.flatnonzero(hit & free)
         np.maximum.at(ends, run[hits], hits)
