@@ -141,22 +141,33 @@ def _whole(symbols: NDArray[np.int32], total: NDArray[np.int64], periods: list[i
     """Return the period of the blocks of which those of a period are parts, else that period.
 
     Parts come in groups of as many, such as both convolutions of a residual block, and each group with what follows it
-    repeats, so that all work which parts do is in groups, and no other. Groups are at least as many as the parts of
-    one: few groups of many are micro-batches.
+    repeats, so that all work which parts do is in groups, and what works in groups are parts. Groups are at least as
+    many as the parts of one: few groups of many are micro-batches. Parts may only look alike from the end of one group
+    to the middle of the next, which is once less than there are groups.
     """
+    works = np.diff(total) > 0
     start, end = repeats.stretches(symbols, period)
     in_group = (end - start)[total[end] > total[start]] // period
-    parts = np.unique(in_group)
+    parts, known = np.unique(in_group), np.unique(symbols[works & _inside(start, end, len(symbols))])
     if len(parts) != 1:
         return period
     for longer in periods:
-        if longer <= parts[0] * period or _work(symbols, total, longer) != _work(symbols, total, period):
+        if longer <= parts[0] * period or _work(symbols, total, longer) < _work(symbols, total, period):
             continue
         begin, finish = repeats.stretches(symbols, longer)
         groups = (finish - begin)[total[finish] > total[begin]] // longer
-        if (groups >= parts[0]).all() and groups.sum() == len(in_group):
+        fewer = groups.sum() - len(in_group)
+        alike = np.isin(symbols[works & _inside(begin, finish, len(symbols))], known).all()
+        if alike and (groups >= parts[0]).all() and 0 <= fewer <= len(groups):
             return longer
     return period
+
+
+def _inside(start: NDArray[np.int32], end: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
+    """Return which places of a sequence are in some stretches [count]."""
+    opened = np.bincount(start, minlength=count + 1) - np.bincount(end, minlength=count + 1)
+    inside: NDArray[np.bool_] = np.cumsum(opened)[:count] > 0
+    return inside
 
 
 def _work(symbols: NDArray[np.int32], total: NDArray[np.int64], period: int) -> int:

@@ -371,11 +371,16 @@ def test_a_net_of_convolutions_alone_has_its_width(described: Callable[..., Desc
     assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [4, 24, BATCH]
 
 
-def test_the_halves_of_a_residual_block_are_one_layer(described: Callable[..., Description]) -> None:
+@pytest.mark.parametrize("layers", [3, 4])
+@pytest.mark.parametrize("added", [2, 3], ids=["before its activation", "behind it"])
+def test_the_halves_of_a_residual_block_are_one_layer(
+    described: Callable[..., Description], layers: int, added: int
+) -> None:
     map_ = (BATCH, 24, 16, 16)
     half = [convolution(24, 16), ("aten::batch_norm", (map_,)), relu(24, 16)]
-    job = described(Plain([convolution(24, 16, 3), *[*half, *half, ("aten::add", (map_, map_))] * 4, *HEAD]))
-    assert (job.facts["layers"].value, job.ranks[0].structure.stacks) == (4, 1)
+    block = [*half, *half[:added], ("aten::add", (map_, map_)), *half[added:]]
+    job = described(Plain([convolution(24, 16, 3), *block * layers, *HEAD]))
+    assert (job.facts["layers"].value, job.ranks[0].structure.stacks) == (layers, 1)
 
 
 @pytest.mark.parametrize("tokens", [PATCHES, 3 * WIDTH], ids=["any", "a multiple of the width"])

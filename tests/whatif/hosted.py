@@ -35,8 +35,8 @@ class HostJob:
     named: bool = True
     """Whether modules are recorded."""
     cached: bool = False
-    """Whether bytes that the core's own cache may hold take longer the more a micro-batch touches, by more where more
-    layers do, and the host between operators the more these do."""
+    """Whether bytes that the core's own cache may hold take longer the more a micro-batch touches, and the host
+    between operators the more its phase does."""
     tp: int = 1
     """Ranks of which this is one: each block's output is reduced, in no time."""
     tables: int = 0
@@ -99,12 +99,10 @@ class _Writer:
             return cls(job)
         first = cls(replace(job, micro_batches=1))
         first.step(0)
-        fewer = cls(replace(job, micro_batches=1, layers=1))
-        fewer.step(0)
-        touched, of_one = (sum(map(sum, writer.touched.values())) for writer in (first, fewer))
+        touched = sum(map(sum, first.touched.values()))
         freed = {phase: sum(each) / len(each) / FREED_BYTES for phase, each in first.touched.items()}
         gaps = {phase: GAP_US * share**0.4 for phase, share in freed.items()}
-        return cls(job, slower=(of_one / CACHED_BYTES) ** 0.15 * (touched / of_one) ** 0.25, gaps=gaps)
+        return cls(job, slower=(touched / CACHED_BYTES) ** 0.15, gaps=gaps)
 
     def add(self, name: str, dims: Shapes | None, us: float, node: dict[str, int] | None = None) -> None:
         said = (
@@ -311,7 +309,8 @@ class _Writer:
 
 def _microseconds(name: str, dims: Shapes) -> float:
     if name == "aten::mm":
-        return 2 * prod(dims[0]) * dims[1][1] / FLOPS_PER_US
+        # What it reads it packs before it multiplies.
+        return 2 * prod(dims[0]) * dims[1][1] / FLOPS_PER_US + _bytes(name, dims) / BYTES_PER_US
     if "attention" in name:
         return 4 * prod(dims[0]) * dims[0][2] / FLOPS_PER_US
     return _bytes(name, dims) / BYTES_PER_US

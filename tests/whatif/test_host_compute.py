@@ -51,10 +51,10 @@ CHANGES: list[tuple[tuple[str, ...], dict[str, Any], float]] = [
     (("layers=6",), {"layers": 6}, 5e-3),
     (("layers=1",), {"layers": 1}, 5e-3),
     (("batch=3",), {"micro_batches": 3}, 1e-3),
-    (("hidden=256", "ffn=1024", "heads=16"), {"hidden": 256}, 0.05),
-    (("micro_batch=6",), {"batch": 6}, 0.03),
-    (("seq=192",), {"sequence": 192}, 0.04),
-    (("layers=4", "micro_batch=6", "batch=2"), {"layers": 4, "batch": 6, "micro_batches": 2}, 0.03),
+    (("hidden=256", "ffn=1024", "heads=16"), {"hidden": 256}, 0.02),
+    (("micro_batch=6",), {"batch": 6}, 0.02),
+    (("seq=192",), {"sequence": 192}, 0.02),
+    (("layers=4", "micro_batch=6", "batch=2"), {"layers": 4, "batch": 6, "micro_batches": 2}, 0.02),
 ]
 
 

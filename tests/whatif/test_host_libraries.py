@@ -149,7 +149,8 @@ def test_a_wider_recurrent_layer_lies_between_its_products_and_its_gates(tmp_pat
         assert grown == pytest.approx(27**0.5, rel=0.05)
         error = float(time.error[recurs].max())
         assert grown * (1 + error) >= 0.99 * 9
-        assert grown / (1 + error) <= 1.02 * 3
+        # What it reads and writes comes on top of either.
+        assert grown / (1 + error) <= 1.05 * 3
 
 
 def test_operators_that_touch_no_element_say_nothing_of_caches(tmp_path: Path) -> None:
