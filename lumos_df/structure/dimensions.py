@@ -110,8 +110,8 @@ def _of_other(
     batch = _leading(structure, operations, _NO_SHAPES)
     local_sizes = _only_batch(none, batch, dtype)
     if not structure.layers:
-        width = widths_inside.of_stages(operations) if structure.kind == "convolutional" else None
-        return replace(local_sizes, hidden=width or none)
+        alone = widths_inside.of_stages if structure.kind == "convolutional" else widths_inside.of_states
+        return replace(local_sizes, hidden=alone(operations) or none)
     width = widths_inside.own(operations)
     if width:
         return replace(local_sizes, hidden=width)

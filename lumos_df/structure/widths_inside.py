@@ -26,9 +26,14 @@ def own(operations: list[Operation]) -> Fact | None:
         if joined:
             how = "the channels of what goes around the convolutions of a layer"
         return Fact(most(joined or convolved), "shape", how)
+    return of_states([operation for operation in operations if operation.inside])
+
+
+def of_states(operations: list[Operation]) -> Fact | None:
+    """Return the width of a recurrent net, None where nothing recurs."""
     states = Counter[int]()
     for operation in operations:
-        if operation.inside and operation.state:
+        if operation.state:
             states[operation.state[1]] += operation.count
     return Fact(most(states), "shape", "the width of most recurrent layers' states") if states else None
 

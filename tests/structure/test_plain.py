@@ -441,7 +441,8 @@ def test_turns_of_a_recurrent_net_of_one_layer_are_no_layers(
         around = {**begin, "name": "aten::gru", "ts": begin["ts"] - 1, "args": {"Input Dims": shapes}}
         events.append(around | {"dur": end["ts"] + end["dur"] - begin["ts"] + 2})
     net.events = lambda: events  # type: ignore[method-assign]
-    assert described(net).facts["layers"].value == layers
+    facts = described(net).facts
+    assert [facts[name].value for name in ("layers", "hidden")] == [layers, 64]
 
 
 def test_widths_that_linear_layers_of_convolutions_lead_to_grow_along(described: Callable[..., Description]) -> None:

@@ -43,6 +43,8 @@ def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) 
     if "layers" in known:
         of_width = f" x {known['hidden']}" if "hidden" in known else ""
         parts.append(_counted(known["layers"], "layer") + of_width)
+    elif "hidden" in known:
+        parts.append(f"hidden {known['hidden']}")
     parts += [_counted(known["heads"], "head")] if "heads" in known else []
     parts += [f"{name} {known[name]}" for name in ("ffn", "experts", "vocabulary", "sequence") if name in known]
     if "tables" in known:
