@@ -20,7 +20,9 @@ SENT_US, SENT_BYTES_PER_US = 100.0, 1_000.0
 CACHED_BYTES = 1 << 20
 """What a step touches that is all in the core's own cache."""
 FREED_BYTES = 1 << 18
-"""What an operator touches on average where the host takes 2 us between two."""
+"""What each operator touches where the host takes 2 us between two."""
+MAPPED_BYTES = 1 << 17
+"""What an operator touches at most where the system has nothing to take back."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,10 @@ class _Writer:
         first = cls(replace(job, micro_batches=1))
         first.step(0)
         touched = sum(map(sum, first.touched.values()))
-        freed = {phase: sum(each) / len(each) / FREED_BYTES for phase, each in first.touched.items()}
-        gaps = {phase: GAP_US * share**0.4 for phase, share in freed.items()}
+        gaps = {
+            phase: GAP_US * sum((max(each, MAPPED_BYTES) / FREED_BYTES) ** 0.4 for each in touches) / len(touches)
+            for phase, touches in first.touched.items()
+        }
         return cls(job, slower=(touched / CACHED_BYTES) ** 0.15, gaps=gaps)
 
     def add(self, name: str, dims: Shapes | None, us: float, node: dict[str, int] | None = None) -> None:

@@ -85,16 +85,20 @@ def between_ns(graph: TraceGraph) -> float:
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 12), (12, 3)])
-def test_between_operators_the_host_works_longer_the_more_these_touch(tmp_path: Path, before: int, after: int) -> None:
+@pytest.mark.parametrize("tokens", [96, 4], ids=["large tensors", "small ones too"])
+def test_between_operators_the_host_works_longer_the_more_these_touch(
+    tmp_path: Path, before: int, after: int, tokens: int
+) -> None:
     jobs = []
     for batch in (before, after):
-        corpus = ingested(tmp_path / f"corpus{batch}", write(replace(CACHED, batch=batch), tmp_path / f"job{batch}"))
+        job = replace(CACHED, sequence=tokens, batch=batch)
+        corpus = ingested(tmp_path / f"corpus{batch}", write(job, tmp_path / f"job{batch}"))
         jobs.append(load(corpus, groups(corpus)[0], {}))
     changed = estimated(jobs[0], parse([f"micro_batch={after}"]))
     assert between_ns(changed.job.graphs[0]) == pytest.approx(between_ns(jobs[1].job.graphs[0]), rel=0.05)
     (row,) = answers(tmp_path / f"corpus{before}", f"micro_batch={after}")[:1]
-    # It may also be that they stay.
-    assert any(cause.startswith("gaps between operators") for cause in row["causes"])
+    # It may also be that they stay; of small tensors the system takes nothing back.
+    assert any(cause.startswith("gaps between operators") for cause in row["causes"]) == (tokens == 96)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3])
