@@ -17,7 +17,11 @@ TRACES: Final = table(
         "SHA-256 of the file's bytes as stored; null where the manifest names another digest, which `trace_id` begins with.",
     ),
     ("size_bytes", "int64", "Size of the file as stored."),
-    ("json_bytes", "int64", "Size of the file's content after decompression."),
+    (
+        "json_bytes",
+        "int64",
+        "Size of the file's content after decompression; of a packed file of which not all could be used, up to there.",
+    ),
     ("job", "string", "Job the trace belongs to: `--job`, else the name of its folder."),
     ("rank", "int32", "Rank in the job; the same for every operator of the trace."),
     (

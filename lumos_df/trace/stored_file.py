@@ -71,7 +71,7 @@ class StoredFile:
         self.size_bytes = 0
         """Stored bytes read so far."""
         self.taken_bytes = 0
-        """Unpacked bytes that `fill` has given so far."""
+        """Unpacked bytes that `fill` has given so far; whoever reads ahead says in the end how many were used."""
         self.damage = ""
         """What is wrong with the packed stream, in one clause; empty where nothing is."""
         self._copy: Any = None
@@ -81,6 +81,11 @@ class StoredFile:
     def digest(self) -> str:
         """Return the digest of the stored bytes read so far, in hex."""
         return self._hasher.hexdigest()
+
+    @property
+    def content_bytes(self) -> int:
+        """Return the size of the whole content once the file is drained; of a packed one that of what was used."""
+        return self.size_bytes if self._unpack is None else self.taken_bytes
 
     def head(self, size: int) -> bytes:
         """Return the next `size` unpacked bytes, fewer where the file ends before; `fill` gives them again.

@@ -81,7 +81,7 @@ def trace_row(
         "path": _utf8(file.name),
         "sha256": file.digest if len(file.digest) == _SHA256_DIGITS else None,
         "size_bytes": file.size_bytes,
-        "json_bytes": file.taken_bytes or file.size_bytes,
+        "json_bytes": file.content_bytes,
         "job": _utf8(job),
         "rank": ops.rank.rank,
         "rank_source": ops.rank.source,

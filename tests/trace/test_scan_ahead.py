@@ -1,5 +1,6 @@
 """Blocks that are scanned beside one another say what one scan of the whole file says, wherever they are cut."""
 
+import gzip
 import io
 import json
 import threading
@@ -21,7 +22,8 @@ from lumos_df.trace.stored_file import StoredFile
 
 
 def read(data: bytes, cpus: int, chunk_bytes: int) -> Any:
-    """Return all that is known of a file: its trace and the args of each event, or why it is refused."""
+    """Return all that is known of a file: its trace, the args of each event and its size, or why it is refused."""
+    file = StoredFile(io.BytesIO(data), "trace.json")
     args: dict[int, bytes] = {}
 
     def sink(events: Any, offsets: Any, text: Any) -> None:
@@ -31,9 +33,11 @@ def read(data: bytes, cpus: int, chunk_bytes: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan_ahead, "available_cpus", lambda: cpus)
         try:
-            return read_trace(StoredFile(io.BytesIO(data), "trace.json"), sink, chunk_bytes=chunk_bytes), args
+            trace = read_trace(file, sink, chunk_bytes=chunk_bytes)
         except TraceError as error:
             return str(error)
+    file.drain()
+    return trace, args, file.content_bytes
 
 
 def same(value: Any, other: Any) -> bool:
@@ -112,6 +116,9 @@ def test_scanned_beside_one_another_is_scanned_in_order(drawn: list[Any], seed: 
             st.sampled_from([b"", b'"', b"}", b"{", b"\\", b"[", b"\0"])
         )
     whole = bytes(text[: data.draw(st.integers(1, len(text)))] if data.draw(st.booleans()) else text)
+    if data.draw(st.booleans()):
+        whole = gzip.compress(whole, 1)
+        whole = whole[: data.draw(st.integers(1, len(whole)))] if data.draw(st.booleans()) else whole
     chunk_bytes = data.draw(st.sampled_from([512, 2048]))
     assert same(read(whole, 2, chunk_bytes), read(whole, 1, chunk_bytes))
 
@@ -131,3 +138,13 @@ def test_most_blocks_of_a_file_are_scanned_before_they_are_wanted(monkeypatch: p
     threads.clear()
     read(document, 1, chunk_bytes=8192)
     assert set(threads) == {"MainThread"}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_size_of_a_file_that_breaks_early_does_not_depend_on_how_far_was_read_ahead(*, packed: bool) -> None:
+    event = json.dumps({"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1})
+    text = (f'{{"traceEvents": [{", ".join([event] * 200)}, {{1}}, ' + ", ".join([event] * 2000)).encode()
+    stored = gzip.compress(text, 1) if packed else text
+    sizes = {read(stored, cpus, chunk_bytes=512)[2] for cpus in (1, 2) for _ in range(20)}
+    assert len(sizes) == 1
+    assert sizes == {len(text)} or (packed and 0 < sizes.pop() - text.index(b"{1}") < 512)

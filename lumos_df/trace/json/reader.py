@@ -59,6 +59,8 @@ class _Reader:
     def run(self) -> ScannedTrace:
         with self._ahead:
             header, truncated = self._scan()
+        # How far the file was read ahead of where the scan stopped depends on the threads.
+        self._file.taken_bytes = self._before + self._end
         return self._columns.finish(header.metadata, truncated=truncated, warnings=(*header.warnings, *self._warnings))
 
     def _scan(self) -> tuple[Header, bool]:
