@@ -21,14 +21,15 @@ from lumos_df.graph.path_ways import WalkedGraph, Ways, last_members, path_share
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import UNSET
+from lumos_df.schema.arrow import each_once
 from lumos_df.schema.codes import COLLECTIVE, END_START, NONE, START_END
 from lumos_df.schema.words import BINDS, EDGE_KINDS
 
 
 def words(codes: NDArray[Any], choices: tuple[str, ...] | list[str]) -> pa.Array:
-    """Return a column of words by their numbers, each word once; NONE is null."""
-    codes = np.asarray(codes, np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(choices, pa.string()))
+    """Return a column of words by their numbers; NONE is null."""
+    place, once = each_once(choices)
+    return pa.DictionaryArray.from_arrays(numbers(place[codes]), once)
 
 
 def numbers(values: NDArray[Any], null: int = NONE) -> pa.Array:

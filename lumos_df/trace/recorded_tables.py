@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.corpus.staging import operator_schema
-from lumos_df.schema.arrow import arrow_schema
+from lumos_df.schema.arrow import arrow_schema, each_once
 from lumos_df.schema.codes import GPU, GPU_ANNOTATION, MEMCPY, MEMSET, NONE, NULL, NULL32, SYNC
 from lumos_df.trace.collectives import Collectives, PlacedWords
 from lumos_df.trace.derive import Derived
@@ -137,8 +137,8 @@ def _derived(ops: OrderedOperators, derived: Derived, collectives: Collectives) 
     }
     if derived.modules:
         layers = np.append(derived.layer_of_module, NONE)
-        modules = pa.array(derived.modules, pa.string())
-        columns["module"] = lambda rows: _words(derived.module[rows], modules)
+        place, modules = each_once(derived.modules)
+        columns["module"] = lambda rows: _words(place[derived.module[rows]], modules)
         columns["layer"] = lambda rows: _nullable(layers[derived.module[rows]].astype(np.int32), NONE)
     flop_counts = flops(ops)
     if (flop_counts != NULL).any():
@@ -186,8 +186,10 @@ def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], 
     def used() -> tuple[NDArray[np.int32], pa.Array]:
         numbers = recording.used(whole)
         place = np.full(len(recording.strings) + 1, NONE, np.int32)
-        place[numbers] = np.arange(len(numbers), dtype=np.int32)
-        return place, pa.array([recording.strings[number] for number in numbers.tolist()], pa.string())
+        # A text has several numbers where it was escaped in several ways.
+        places, once = each_once([recording.strings[number] for number in numbers.tolist()])
+        place[numbers] = places[:-1]
+        return place, once
 
     def texts(rows: slice) -> pa.Array:
         place, words = used()

@@ -23,6 +23,7 @@ from lumos_df.trace.ingest import ingest
 from tests.emulator import Job, Profiler, simulate, write
 from tests.emulator.megatron import Megatron
 from tests.emulator.megatron import simulate as simulate_megatron
+from tests.trace.corpora import unread_dictionaries
 
 TABLES = (EDGES, COLLECTIVE_MEMBERS, REPLAYS, REPLAY_STEPS, CLOCKS, CRITICAL_PATH, GAINS)
 HERE = partial(map_items, engine=Engine.SERIAL)
@@ -45,6 +46,7 @@ def both(corpus: Path) -> int:
     stored(corpus)
     for ids in jobs:
         run.replay(corpus, ids[0], path=True, gains=True)
+        assert not unread_dictionaries(corpus)
         at_once = stored(corpus)
         steps = replay_by_rank(corpus, ids, HERE, path=True, gains=True)
         by_rank = stored(corpus)

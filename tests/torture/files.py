@@ -18,6 +18,7 @@ from lumos_df.cli.main import main
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests.torture import mutations, pickles, profiles
+from tests.trace.corpora import unread_dictionaries
 
 SAMPLES = Path(__file__).parents[2] / "data" / "traces"
 COMMANDS = (
@@ -71,6 +72,7 @@ def faults(data: bytes, seed: int) -> Iterator[str]:
                 yield f"seed {seed}: ingest: {failed.message}"
         if result.done:
             yield from (f"seed {seed}: {fault}" for fault in (*_views(Path("corpus")), *_commands()))
+            yield from (f"seed {seed}: unread dictionary of {column}" for column in unread_dictionaries(Path("corpus")))
 
 
 def _views(corpus: Path) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import IngestResult
 from tests.conftest import SAMPLES
@@ -33,3 +35,18 @@ def whole(corpus: Path) -> None:
             for table, counted in (("operators", row["operators"]), ("memory_events", row["memory_events"])):
                 found = connection.execute(f"SELECT count(*) FROM {table} WHERE trace_id = ?", [row["trace_id"]])
                 assert found.fetchall() == [(counted,)], table
+
+
+def unread_dictionaries(corpus: Path) -> list[str]:
+    """Return the stored columns with a dictionary that none of their rows refers to.
+
+    So pyarrow writes one where a word stands twice, and behind the words memory that nobody filled.
+    """
+    return [
+        f"{file.name}: {chunk.path_in_schema}"
+        for file in sorted(corpus.glob("trace_id=*/*.parquet"))
+        for stored in [pq.read_metadata(file)]
+        for group in map(stored.row_group, range(stored.num_row_groups))
+        for chunk in map(group.column, range(group.num_columns))
+        if chunk.num_values and chunk.has_dictionary_page and "RLE_DICTIONARY" not in chunk.encodings
+    ]

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from lumos_df.corpus.catalog import connect
 from lumos_df.schema.codes import EARLIEST, LATEST
 from lumos_df.trace import stored_file
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
+from tests.trace.corpora import unread_dictionaries
 from tests.trace.literal import corpus_of, kernel, launch, op, rows, write
 
 US_OF_LATEST = LATEST // 1000
@@ -81,6 +83,19 @@ def test_a_name_is_cut_and_told(tmp_path: Path) -> None:
     assert corpus.execute("SELECT length(name) FROM operators").fetchall() == [(1 << 16,)]
     ((warnings,),) = corpus.execute("SELECT warnings FROM traces").fetchall()
     assert "1 names longer than 64 KiB cut" in warnings
+
+
+def test_a_text_that_is_escaped_in_two_ways_is_stored_once(tmp_path: Path) -> None:
+    events = [
+        op(name, 10 * place, 2, **{"Module Hierarchy": name}) for place, name in enumerate(("top/a", "top.a", "b") * 9)
+    ]
+    path = write(tmp_path / "trace.json", events)
+    path.write_text(path.read_text().replace('"b"', '"\\u0062"', 1))
+    assert not ingest([path], tmp_path / "c", workers=1).failed
+    assert not unread_dictionaries(tmp_path / "c")
+    with connect(tmp_path / "c") as connection:
+        found = connection.execute("SELECT name, module, count(*) FROM operators GROUP BY ALL ORDER BY name").fetchall()
+    assert found == [("b", "b", 9), ("top.a", "top/a", 9), ("top/a", "top/a", 9)]
 
 
 def test_an_operator_without_a_name_has_an_empty_one(tmp_path: Path) -> None:
