@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -46,21 +46,23 @@ def map_on_ray(
             os.chdir(here)
         return function(item)
 
-    _join(ray, workers, address)
-    try:
-        call = ray.remote(max_retries=tries - 1)(answer)
-        waiting = {call.remote(item): index for index, item in enumerate(items)}
-        while waiting:
-            for done in ray.wait(list(waiting))[0]:
-                index = waiting.pop(done)
-                try:
-                    yield Outcome(index, ray.get(done), None)
-                except ray.exceptions.RayTaskError as error:
-                    yield Outcome(index, None, error.cause if isinstance(error.cause, Exception) else error)
-                except ray.exceptions.RayError as error:
-                    yield Outcome(index, None, WorkerError(f"its Ray worker ended {tries} times: {_line(error)}"))
-    finally:
-        ray.shutdown()
+    # A thread of Ray's says on standard output, which is that of the answer, when a worker ended.
+    with redirect_stdout(sys.stderr):
+        _join(ray, workers, address)
+        try:
+            call = ray.remote(max_retries=tries - 1)(answer)
+            waiting = {call.remote(item): index for index, item in enumerate(items)}
+            while waiting:
+                for done in ray.wait(list(waiting))[0]:
+                    index = waiting.pop(done)
+                    try:
+                        yield Outcome(index, ray.get(done), None)
+                    except ray.exceptions.RayTaskError as error:
+                        yield Outcome(index, None, error.cause if isinstance(error.cause, Exception) else error)
+                    except ray.exceptions.RayError as error:
+                        yield Outcome(index, None, WorkerError(f"its Ray worker ended {tries} times: {_line(error)}"))
+        finally:
+            ray.shutdown()
 
 
 def _join(ray: Any, workers: int, address: str | None) -> None:
@@ -87,8 +89,8 @@ def _join(ray: Any, workers: int, address: str | None) -> None:
 def _offer_token() -> None:
     """Let Ray show a cluster the token that this user has.
 
-    From 2.60 on `ray start --head` makes one and asks for it, but who joins shows it only where told to. Clusters that
-    ask for none take it, too.
+    From 2.60 on `ray start --head` asks for the one that it finds, but who joins shows it only where told to. Clusters
+    that ask for none take it, too.
     """
     known = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & set(os.environ)
     if known or Path(os.path.expanduser(_TOKEN)).is_file():  # noqa: PTH111 - without a home that raises nothing
