@@ -130,9 +130,9 @@ def collective(kind: str, payload: float, place: Place, up: ScaleUpParameters, o
         return inside(kind, payload, place.group, place.link, up)
     nodes, per_node = ceil(place.group / place.per_node), place.per_node
     ring, tree = (nodes - 1) * out.ring_hop_s, ceil(log2(nodes)) * out.tree_hop_s
-    gathered = payload * (nodes - 1) / nodes / per_node
+    gathered = payload * (place.group - 1) / place.group / per_node
     crossing, hops = {
-        "all_reduce": (2 * gathered, 2 * min(ring, tree)),
+        "all_reduce": (payload / per_node if nodes == 2 else 2 * gathered, 2 * min(ring, tree)),
         "all_gather": (gathered, ring),
         "reduce_scatter": (gathered, ring),
         "all_to_all": (payload * (1 - per_node / place.group), out.ring_hop_s),

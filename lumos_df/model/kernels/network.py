@@ -75,9 +75,12 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
 
     nodes = np.ceil(group / per_node)
     crossings = 1.0
+    # A ring carries as much from node to node as inside one: nothing is summed up before.
+    ring = payload * (group - 1.0) / (group * per_node)
     if kind == ALL_REDUCE:
         crossings = 2.0
-        crossing = 2.0 * payload * (nodes - 1.0) / (nodes * per_node)
+        # Of two nodes, the ends of a tree, each sums up first; inner nodes of larger trees have two children.
+        crossing = payload / per_node if nodes <= 2.0 else 2.0 * ring
         hops = min(2.0 * (nodes - 1.0) * out[1], 2.0 * np.ceil(np.log2(nodes)) * out[2])
     elif kind == ALL_TO_ALL:
         crossing = crossing_share * payload * (group - per_node) / group
@@ -89,7 +92,7 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
         crossing = payload
         hops = out[1]
     else:
-        crossing = payload * (nodes - 1.0) / (nodes * per_node)
+        crossing = ring
         hops = (nodes - 1.0) * out[1]
     inside = row[0]
     if per_node > 1.0:
