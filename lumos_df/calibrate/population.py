@@ -100,7 +100,7 @@ _SPREAD: Final = np.array([prior.spread for prior in SHARED.values()])
 
 FACTS: Final = (
     *("attention", "last_again", "keep_products", "zigzag", "balanced", "dropout", "token_once"),
-    *("piped_hops", "overlaps_sharded", "blocking_send", "add_bytes", "loss_bytes"),
+    *("piped_hops", "overlaps_sharded", "dp_hidden", "blocking_send", "add_bytes", "loss_bytes"),
 )
 """Columns of SOFTWARE_COLUMNS that say how a software works, whatever its runs are fitted to."""
 
