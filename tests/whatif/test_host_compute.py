@@ -169,7 +169,7 @@ def test_tables_that_an_optimizer_goes_through_are_no_layers(tmp_path: Path) -> 
         assert row["step_ns"] == pytest.approx(1000 * replace(job, layers=6).step_us(), rel=5e-3)
 
 
-@pytest.mark.parametrize("change", ["hardware=h100-sxm", "dtype=bf16", "pp=2"])
+@pytest.mark.parametrize("change", ["hardware=h100-sxm", "dtype=bf16", "pp=2", "cp=2"])
 def test_what_a_job_without_a_gpu_cannot_tell_is_refused(corpus: Path, change: str) -> None:
     with pytest.raises(QueryError, match="cannot change, because the job ran on no GPU"):
         answers(corpus, change)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
 from lumos_df.whatif.estimate import estimate, estimated
 from lumos_df.whatif.job.recorded_job import load
@@ -84,3 +85,9 @@ def test_an_interval_holds_that_waiting_stays_as_it_was(tmp_path: Path) -> None:
     for row in answers(tmp_path, REDUCES, (1.0, 0.0), ("micro_batch=6",)):
         wider = replace(REDUCES, waits=0.0, batch=6).step_us() - replace(REDUCES, waits=0.0).step_us()
         assert row["low_s"] <= 1e-9 * (stays[row["rank"]] + 1000 * wider) <= row["high_s"]
+
+
+@pytest.mark.parametrize("zero", [1, 3])
+def test_shared_optimizers_of_ranks_without_a_gpu_are_refused(tmp_path: Path, zero: int) -> None:
+    with pytest.raises(QueryError, match="zero cannot change, because the job ran on no GPU; record it on one"):
+        answers(tmp_path, REDUCES, (0.0, 0.0), (f"zero={zero}",))

@@ -158,6 +158,8 @@ def _check_host(anchor: RecordedJob, new: Sizes, settings: Settings) -> None:
         "dtype": settings.dtype,
         "schedule": settings.schedule,
         "pp": (new.pp or 1) != (anchor.sizes.pp or 1),
+        "cp": (new.cp or 1) != (anchor.sizes.cp or 1),
+        "zero": (new.zero or 0) != (anchor.sizes.zero or 0),
     }
     for name, is_asked in asked.items():
         if is_asked and any(map(host_times.runs_here, anchor.job.graphs)):
