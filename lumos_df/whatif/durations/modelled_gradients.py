@@ -86,8 +86,8 @@ def _buckets(
     stream = compute_stream(rows)
     if stream == NONE:
         raise QueryError(
-            f"{anchor.about.job}: dp cannot change from 1, because the job ran on no GPU; record it on one, or estimate "
-            "without a trace: --model, --hardware and --plan"
+            f"{anchor.about.job}: dp cannot change from 1, because the job ran on no GPU; record it on one, or "
+            "estimate without a trace: --model, --hardware and --plan"
         )
     ready, issuer, moved = gradients(anchor, change, graph, origin, rank)
     last, payload, until = [], [], []
