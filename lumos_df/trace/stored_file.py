@@ -12,8 +12,10 @@ from isal import isal_zlib
 from lumos_df.base.errors import TraceError
 from lumos_df.base.units import format_bytes
 
-_PACKED: Final = 1 << 20
-"""Bytes of a packed file read at a time."""
+_BLOCK: Final = 1 << 20
+"""Bytes of what is drained, or copied, at a time."""
+_STEP: Final = 1 << 14
+"""Bytes of a packed file unpacked at a time, and at most to as many: a stream that is broken loses its last step."""
 _GZIP: Final = b"\x1f\x8b"
 MOST_COPIED: Final = 32 << 30
 """Bytes of an unpacked copy in the folder of temporary files."""
@@ -61,9 +63,13 @@ class StoredFile:
         self._stream = stream
         self._hasher: Hasher = hasher or xxhash.xxh3_128()
         self._unpack: Any = None
-        self._packed = memoryview(bytearray(_PACKED))
+        self._block = memoryview(bytearray(_BLOCK))
+        self._first = memoryview(b"")
+        """Packed bytes that were read before it was known that they are packed, and are not unpacked yet."""
         self._left = b""
-        """Packed bytes that were read and are not unpacked yet."""
+        """Packed bytes of this step that are not unpacked yet."""
+        self._data = memoryview(b"")
+        """Unpacked bytes of this step that are not given yet."""
         self._peeked = b""
         """Unpacked bytes that `head` has shown and `fill` has not given yet."""
         self.name = name
@@ -139,7 +145,7 @@ class StoredFile:
 
     def _copy_to(self, copy: Any, *, in_memory: bool) -> None:
         """Write the unpacked bytes to a temporary file. Raises `TraceError` as `on_disk`."""
-        block = memoryview(bytearray(_PACKED))
+        block = memoryview(bytearray(_BLOCK))
         try:
             while size := self.fill(block):
                 self._bound(self.taken_bytes, in_memory=in_memory)
@@ -160,7 +166,7 @@ class StoredFile:
 
     def drain(self) -> None:
         """Read what is left, so that the digest and the size are those of the whole file."""
-        while self._stored(self._packed):
+        while self._stored(self._block):
             pass
 
     def _next(self, target: memoryview) -> int:
@@ -171,7 +177,7 @@ class StoredFile:
                 break
             if self._unpack is None and self.size_bytes == size and bytes(target[:2]) == _GZIP:  # the first bytes
                 self._unpack = _unpacker()
-                self._left = bytes(target[:size])
+                self._first = memoryview(bytes(target[:size]))
                 continue
             done += size
         return done
@@ -192,9 +198,11 @@ class StoredFile:
 
         Gzip files may be joined, and zeros may pad them.
         """
-        while not self.damage:
+        while not self._data and not self.damage:
             if not self._left:
-                self._left = bytes(self._packed[: self._stored(self._packed)])
+                self._left, self._first = bytes(self._first[:_STEP]), self._first[_STEP:]
+            if not self._left:
+                self._left = bytes(self._block[: self._stored(self._block[:_STEP])])
             is_last = not self._left
             if self._unpack.eof and is_last:
                 break
@@ -204,14 +212,13 @@ class StoredFile:
                     self._unpack = _unpacker()
                 continue
             try:
-                data = self._unpack.decompress(self._left, len(target))
+                self._data = memoryview(self._unpack.decompress(self._left, _STEP))
             except isal_zlib.error as error:  # type: ignore[misc]  # its types call the class an instance
                 self.damage = f"the gzip stream is broken near byte {self.size_bytes} ({error})"
                 break
             self._left = self._unpack.unconsumed_tail or self._unpack.unused_data
-            if data:
-                target[: len(data)] = data
-                return len(data)
-            if is_last and not self._unpack.eof:
+            if is_last and not self._data and not self._unpack.eof:
                 self.damage = "the gzip stream ends in the middle"
-        return 0
+        size = min(len(target), len(self._data))
+        target[:size], self._data = self._data[:size], self._data[size:]
+        return size

@@ -138,6 +138,21 @@ def test_a_gzip_file_is_unpacked_only_as_far_as_there_is_room() -> None:
     assert (sum(sizes), bytes(target[: sizes[-1]])[-3:], file.damage) == ((50 << 20) + 3, b"end", "")
 
 
+@pytest.mark.parametrize("at_once", [1 << 12, 1 << 22])
+def test_a_broken_gzip_file_gives_what_is_before_the_fault(at_once: int) -> None:
+    text = b"".join(b'{"ts": %d}, ' % (place * 7919 % 999983) for place in range(100_000))
+    stored = bytearray(gzip.compress(text, 1))
+    stored[len(stored) // 2] ^= 0xFF
+    stored[-8] ^= 0xFF  # the fault may decode to something, of which the checksum is wrong
+    file, found = stored_file.StoredFile(io.BytesIO(stored), "x"), b""
+    target = memoryview(bytearray(at_once))
+    while size := file.fill(target):
+        found += target[:size]
+    assert "broken" in file.damage
+    assert found[: len(text) * 4 // 10] == text[: len(text) * 4 // 10]
+    assert len(text) - len(found) < len(text) // 2 + (1 << 16)
+
+
 def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     ingest([write(tmp_path / "first" / "rank1.json", [op("a", 1, 2)])], tmp_path / "c", workers=1)
     pipe = tmp_path / "pipe"
@@ -261,7 +276,7 @@ def test_what_a_file_unpacks_to_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, bound: str, why: str, *, is_packed: bool
 ) -> None:
     monkeypatch.setattr(stored_file, bound, 2048)
-    monkeypatch.setattr(stored_file, "_PACKED", 1024)
+    monkeypatch.setattr(stored_file, "_BLOCK", 1024)
     file = tmp_path / "trace.file"
     file.write_bytes(gzip.compress(content) if is_packed else content)
     (failed,) = ingest([file], tmp_path / "c", workers=1).failed
