@@ -1,6 +1,7 @@
 """What the graph adds to a corpus: one Parquet file a table and trace, written in one step."""
 
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from lumos_df.schema import (
     REPLAY_STEPS,
     REPLAYS,
     STALLS,
+    TABLES,
     Table,
 )
 from lumos_df.schema.arrow import arrow_schema
@@ -76,6 +78,26 @@ def make_known(corpus: Path, table: Table) -> None:
     empty = corpus / EMPTY_PARTITION / f"{table.name}.parquet"
     if not empty.exists():
         _publish(empty, arrow_schema(table).empty_table())
+
+
+@cache
+def check_columns(corpus: Path) -> None:
+    """Raise `CorpusError` where a table lacks a column, or has another in its place: no reader has to expect that.
+
+    Such are corpora of other states of one format. It looks once.
+    """
+    for table in TABLES:
+        try:
+            with pq.ParquetFile(corpus / EMPTY_PARTITION / f"{table.name}.parquet") as file:
+                stored = {field.name: field.type for field in file.schema_arrow}
+        except (OSError, pa.ArrowException):  # made before the table was known; what does not read is told by who reads
+            continue
+        for field in arrow_schema(table):
+            if stored.get(field.name) != field.type:
+                raise CorpusError(
+                    f"{corpus}: its table {table.name} has no column {field.name} of type {field.type}: another state "
+                    "of lumos-df made it; ingest the traces again into a new folder"
+                )
 
 
 def write_in(folder: Path, table: Table, columns: dict[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from lumos_df.base.runner import available_cpus
 from lumos_df.base.units import format_count
 from lumos_df.corpus.folder import trace_ids
 from lumos_df.corpus.layout import ESTIMATE, check
+from lumos_df.corpus.table_files import check_columns
 from lumos_df.corpus.trace_rows import summarised
 from lumos_df.graph import collective_instances, rows, stored_graph, trace_graph
 from lumos_df.graph.collective_instances import Instances
@@ -155,6 +156,7 @@ def _members(corpus: Path) -> dict[str, list[_Member]]:
 
 def _about(corpus: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     check(corpus)
+    check_columns(corpus)
     columns = ("job", "rank", "operators", "others", "dialect")
     known = summarised(corpus, *columns)
     for trace_id in trace_ids(corpus):

@@ -184,7 +184,7 @@ def read(corpus: Path, trace_id: str) -> Rows:
             short = {name: numbers(stored.read([name])[name], pa.int32(), NONE) for name in _SHORT}
             long = {name: numbers(stored.read([name])[name], pa.int64(), _NULL) for name in _LONG}
             thread = _numbered(numbers(stored.read(["thread"])["thread"], pa.int64(), _NULL))
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, KeyError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
     stream, keys = _streams(long["device"], long["stream"])
     kind, parent, (name, names) = _places(words["kind"], KINDS), short["parent_id"], words["name"]

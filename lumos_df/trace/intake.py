@@ -16,7 +16,7 @@ from lumos_df.base.errors import TraceError
 from lumos_df.base.location import is_url
 from lumos_df.corpus.layout import DIGEST, MANIFEST, OLD_DIGEST, digest_of_files
 from lumos_df.corpus.staging import Staging, create, encode, holds
-from lumos_df.corpus.table_files import remove_replays_of_job
+from lumos_df.corpus.table_files import check_columns, remove_replays_of_job
 from lumos_df.trace import formats, origins, recorded_tables, sources
 from lumos_df.trace.collectives import collectives
 from lumos_df.trace.derive import derive
@@ -68,6 +68,8 @@ def take_in(  # noqa: PLR0913  # each says one thing of the file
     """
     if not (corpus / MANIFEST).exists():
         create(corpus)
+    else:
+        check_columns(corpus)
     hasher = _HASHERS[digest_of_files(corpus)]
     if look_first and not is_url(path) and not sources.is_stream(path) and holds(corpus, _digest(path, hasher())):
         return Skipped(path, _already(rank, job))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lumos_df.base.errors import CorpusError
@@ -19,6 +20,7 @@ from lumos_df.base.files import draft_of
 from lumos_df.corpus import table_files
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.layout import MANIFEST, STAGING
+from lumos_df.graph.run import replay
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run, full_disk
 from tests.trace.corpora import GPU, ONE, counts, names, small
@@ -191,6 +193,31 @@ def test_a_corpus_of_another_version_is_refused_in_one_line(tmp_path: Path, mani
             opened()
         assert str(caught.value).startswith(str(tmp_path))
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "kind"),
+    [("traces", "job", None), ("operators", "step", None), ("operators", "dur", pa.string()), ("gains", "rank", None)],
+)
+def test_a_corpus_with_columns_of_another_state_is_refused_in_one_line(
+    tmp_path: Path, table: str, column: str, kind: pa.DataType | None
+) -> None:
+    corpus = tmp_path / "c"
+    assert not ingest([small(tmp_path / "job/rank0.json")], corpus, workers=1).failed
+    for file in corpus.glob(f"trace_id=*/{table}.parquet"):
+        rows = pq.ParquetFile(file).read()
+        place = rows.column_names.index(column)
+        others = rows.remove_column(place)
+        pq.write_table(others.add_column(place, column, pa.nulls(len(rows), kind)) if kind else others, file)
+    before = {file: file.read_bytes() for file in corpus.rglob("*.parquet")}
+    told = f"{corpus}: its table {table} has no column {column} of type "
+    (failed,) = ingest([small(tmp_path / "job/rank1.json")], corpus, workers=1).failed
+    with pytest.raises(CorpusError) as caught:
+        replay(corpus)
+    for message in (failed.message, str(caught.value)):
+        assert told in message
+        assert message.endswith("ingest the traces again into a new folder")
+    assert {file: file.read_bytes() for file in corpus.rglob("*.parquet")} == before
 
 
 def test_a_trace_that_lost_its_row_is_named_by_the_next_ingest(lumos: Run, tmp_path: Path) -> None:
