@@ -13,6 +13,7 @@ _OBJECTS: Final = 200_000
 # The parameters' numbers in malloc.h.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_MAX: Final = -4
+_ARENA_MAX: Final = -8
 
 
 def keep() -> None:
@@ -21,12 +22,14 @@ def keep() -> None:
     A graph is built of hundreds of arrays as long as its trace. Given back one by one, each next one begins with pages
     of the system, cleared and mapped when they are first touched, which took a tenth of the time. So no array is mapped
     by itself: those above 32 MiB always were, and took a third of the time of ten million operators. And pyarrow, which
-    brings allocators of its own, is told to take glibc's too, unless the user names one.
+    brings allocators of its own, is told to take glibc's too, unless the user names one. Threads share as many arenas
+    as there are CPUs: of its own, glibc lays out 64 MiB of addresses for each thread, which `ulimit -v` counts.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(_MMAP_MAX, 0)
         library.mallopt(_TRIM_THRESHOLD, _MOST)
+        library.mallopt(_ARENA_MAX, max(os.cpu_count() or 1, 2))
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
