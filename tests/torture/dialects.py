@@ -159,7 +159,7 @@ def counters_and_flows(document: dict[str, Any], choose: random.Random) -> None:
         counted = {"ph": "C", "name": choose.choice(_COUNTERS), "ts": beside.get("ts"), "pid": beside.get("pid")}
         counted["args"] = choose.choice(({"value": 1}, {"a": 0.5, "b": 2**64}, {"value": "7"}, {"": None}, {}, 3))
         events.insert(choose.randrange(len(events) + 1), counted)
-    arrows = [event for event in events if isinstance(event, dict) and event.get("ph") in {"s", "f"}]
+    arrows = [event for event in events if isinstance(event, dict) and event.get("ph") in ("s", "f")]
     for arrow in choose.choices(arrows, k=choose.choice((1, 30))) if arrows else ():
         change = choose.randrange(4)
         if change == 0:

@@ -17,7 +17,7 @@ from lumos_df.base.errors import LumosError
 from lumos_df.cli.main import main
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
-from tests.torture import mutations, pickles, profiles
+from tests.torture import blocks, mutations, pickles, profiles
 from tests.trace.corpora import unread_dictionaries
 
 SAMPLES = Path(__file__).parents[2] / "data" / "traces"
@@ -70,6 +70,7 @@ def faults(data: bytes, seed: int) -> Iterator[str]:
         for failed in result.failed:
             if "fault of lumos-df" in failed.message or "\n" in failed.message:
                 yield f"seed {seed}: ingest: {failed.message}"
+        yield from blocks.faults(data, seed)
         if result.done:
             yield from (f"seed {seed}: {fault}" for fault in (*_views(Path("corpus")), *_commands()))
             yield from (f"seed {seed}: unread dictionary of {column}" for column in unread_dictionaries(Path("corpus")))

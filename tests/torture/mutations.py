@@ -1,5 +1,6 @@
 """Traces that are wrong somewhere: bytes changed, values of the wrong kind, events lost, doubled or out of order."""
 
+import copy
 import gzip
 import json
 import random
@@ -71,7 +72,7 @@ def _value(document: dict[str, Any], choose: random.Random) -> None:
     args = event.get("args")
     target = args if isinstance(args, dict) and args and choose.random() < 0.6 else event
     if target:
-        target[choose.choice(list(target))] = choose.choice(VALUES)
+        target[choose.choice(list(target))] = copy.deepcopy(choose.choice(VALUES))
 
 
 def _lost(document: dict[str, Any], choose: random.Random) -> None:
@@ -94,7 +95,7 @@ def _event_changed(document: dict[str, Any], choose: random.Random) -> None:
     elif change == 1:
         events.insert(place, choose.choice(events))
     elif change == 2:
-        events[place] = choose.choice(VALUES)
+        events[place] = copy.deepcopy(choose.choice(VALUES))
     else:
         choose.shuffle(events)
 

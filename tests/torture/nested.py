@@ -30,7 +30,9 @@ def _place(document: Any, choose: random.Random) -> tuple[Any, Any]:
 def _value(document: Any, choose: random.Random, values: Sequence[Any], *, circular: bool) -> None:
     inside, key = _place(document, choose)
     if key is not None:
-        inside[key] = choose.choice((*values, inside) if circular else values)
+        value = choose.choice((*values, inside) if circular else values)
+        # Of a list that stands in two places, or in the values themselves, a later change would be another one, too.
+        inside[key] = copy.deepcopy(value) if isinstance(value, list | dict) and value is not inside else value
 
 
 def _lost(document: Any, choose: random.Random, _: Sequence[Any], **__: bool) -> None:

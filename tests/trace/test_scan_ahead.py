@@ -44,11 +44,11 @@ def same(value: Any, other: Any) -> bool:
     """Return whether two values are equal, and arrays in them element by element."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype == other.dtype and np.array_equal(value, other, equal_nan=value.dtype.kind == "f"))
-    if isinstance(value, ScannedTrace):
+    if isinstance(value, ScannedTrace) and isinstance(other, ScannedTrace):
         return all(same(getattr(value, field.name), getattr(other, field.name)) for field in fields(value))
     if isinstance(value, dict):
         return list(value) == list(other) and all(same(one, other[key]) for key, one in value.items())
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and isinstance(other, tuple):
         return len(value) == len(other) and all(map(same, value, other))
     return bool(value == other)
 
