@@ -1,5 +1,6 @@
 """Commands on a real Ray cluster of two nodes on this machine, whose workers are killed in the middle."""
 
+import io
 import os
 import signal
 import socket
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -105,18 +106,16 @@ def die_always(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_an_item_whose_worker_was_killed_goes_to_another_one(
-    cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_item_whose_worker_was_killed_goes_to_another_one(cluster: str, tmp_path: Path) -> None:
     items = []
     for name in range(3):
         (tmp_path / str(name)).mkdir()
         items.append(str(tmp_path / str(name)))
-    outcomes = list(map_items(die_the_first_time, items, engine=Engine.RAY, address=cluster))
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        outcomes = list(map_items(die_the_first_time, items, engine=Engine.RAY, address=cluster))
     assert sorted((outcome.index, outcome.value) for outcome in outcomes) == [(place, 1) for place in range(3)]
-    said = capfd.readouterr()
-    assert "worker died" in said.err
-    assert not said.out
+    assert "worker died" in err.getvalue()
+    assert not out.getvalue()
 
 
 @pytest.mark.usefixtures("cluster")
