@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from lumos_df.base import freed_memory
 from lumos_df.base.kernel_cache import compiled
 from lumos_df.cli.app import app
 from lumos_df.estimate.block_operators import block_operators
@@ -90,7 +91,7 @@ def main() -> None:
     """Run both at once."""
     if not compiled():
         # Not forked: a fork copies locks, and what is imported here may have threads.
-        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=freed_memory.collect_rarely) as pool:
             wait([pool.submit(of_traces), pool.submit(of_estimates)])
 
 
