@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _catalogue_when_asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the catalogue of a small corpus to who connects to it: to write it takes longer than to read the traces."""
     if request.path.parent.name in READ_TABLES:
-        monkeypatch.setattr(catalog, "write_catalog", lambda _: None)
+        monkeypatch.setattr(catalog, "write_catalog", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -113,6 +113,7 @@ def _ingest(  # noqa: PLR0913  # as above
     ]
     chosen, sampled = (traces, {}) if sample is None else choose(traces, sample, said["job"])
     files = shard_of(chosen, *shard)
+    new = not (folder / MANIFEST).exists()
     open_for_writing(folder)
     known = trace_ids(folder)
     warned = {path: str(of_job) for path, of_job in sampled.items()}
@@ -130,7 +131,7 @@ def _ingest(  # noqa: PLR0913  # as above
         formats.compile_kernels()
     # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
     each = [files[index] for index in left]
-    catalog = _CatalogBeside(folder)
+    catalog = _CatalogBeside(folder, new=new)
     if works_here(each, workers, engine):
         task = partial(task, meanwhile=catalog.begin)
     for outcome in map_items(task, each, workers=workers, engine=engine, address=address, report=report):
@@ -185,15 +186,15 @@ def _take_in(
 class _CatalogBeside:
     """Writes a new corpus's catalogue while a large file is read in this process: it holds views, no rows."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, new: bool) -> None:
+        self._write = partial(_write_catalog, folder, new=new)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lumos-df-catalog")
         self._writing: Future[None] | None = None
         self._refused: LumosError | None = None
 
     def begin(self) -> None:
         """Begin to write it, once."""
-        self._writing = self._writing or self._thread.submit(_write_catalog, self._folder)
+        self._writing = self._writing or self._thread.submit(self._write)
 
     def end(self) -> None:
         """Wait until it is written, or write it now. What keeps it from that keeps no file out."""
@@ -201,7 +202,7 @@ class _CatalogBeside:
             return
         try:
             if self._writing is None:
-                _write_catalog(self._folder)
+                self._write()
             else:
                 self._writing.result()
         except LumosError as error:
@@ -213,11 +214,11 @@ class _CatalogBeside:
             raise self._refused
 
 
-def _write_catalog(folder: Path) -> None:
+def _write_catalog(folder: Path, *, new: bool) -> None:
     from lumos_df.corpus import catalog  # noqa: PLC0415  # DuckDB is needed only for a new corpus
 
     if (folder / MANIFEST).exists() and not (folder / CATALOG).exists():
-        catalog.write_catalog(folder)
+        catalog.write_catalog(folder, new=new)
 
 
 def _one_line(path: str, error: Exception | None) -> str:

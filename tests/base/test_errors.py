@@ -71,7 +71,7 @@ def test_a_catalogue_for_which_there_is_no_memory_is_told_so(tmp_path: Path, mon
     ingest([small(tmp_path / "rank0.json")], tmp_path / "corpus", workers=1)
     (tmp_path / "corpus" / layout.CATALOG).unlink()
 
-    def short(*_: object) -> None:
+    def short(*_: object, **__: object) -> None:
         raise duckdb.OutOfMemoryException(
             "Out of Memory Error: failed to allocate\nPossible solutions:\n* Fewer threads"
         )

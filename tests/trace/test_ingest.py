@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from lumos_df.base.errors import CorpusError
 from lumos_df.corpus import folder as writing
 from lumos_df.corpus.catalog import connect, write_catalog
-from lumos_df.corpus.layout import MANIFEST, STAGING
+from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, MANIFEST, STAGING
 from lumos_df.corpus.staging import Staging, create
 from lumos_df.trace import formats
 from lumos_df.trace.ingest import ingest
@@ -246,9 +246,9 @@ def test_the_catalogue_of_a_new_corpus_is_written_while_a_large_file_is_read(
     files = [small(tmp_path / f"job/rank{rank}.json", f"operator {rank}") for rank in range(2)]
     threads: list[str] = []
 
-    def written(folder: Path) -> None:
+    def written(folder: Path, *, new: bool) -> None:
         threads.append(current_thread().name)
-        write_catalog(folder)
+        write_catalog(folder, new=new)
 
     monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", written)
     for large, name in ((0, "lumos-df-catalog_0"), (1 << 40, "MainThread")):
@@ -259,13 +259,27 @@ def test_the_catalogue_of_a_new_corpus_is_written_while_a_large_file_is_read(
         assert not threads  # once
 
 
+def test_tables_are_looked_at_where_another_command_began_the_corpus(tmp_path: Path) -> None:
+    files = [small(tmp_path / f"job/rank{rank}.json", f"operator {rank}") for rank in range(2)]
+    corpus = tmp_path / "corpus"
+    ingest(files[:1], corpus, workers=1)
+    (corpus / CATALOG).unlink()
+    table = corpus / EMPTY_PARTITION / "edges.parquet"
+    content = table.read_bytes()
+    table.write_bytes(b"no Parquet")
+    with pytest.raises(CorpusError, match=r"cannot create view edges .*ingest the traces again"):
+        ingest(files[1:], corpus, workers=1)
+    table.write_bytes(content)
+    assert names(corpus) == ["operator 0", "operator 1"]
+
+
 @pytest.mark.parametrize("large", [0, 1 << 40])
 def test_a_catalogue_that_cannot_be_written_is_told_when_all_files_are_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
     asked: list[Path] = []
 
-    def refused(folder: Path) -> NoReturn:
+    def refused(folder: Path, **_: bool) -> NoReturn:
         asked.append(folder)
         raise CorpusError(f"{folder}: no space")
 
@@ -282,7 +296,7 @@ def test_a_catalogue_that_cannot_be_written_is_told_when_all_files_are_in(
 def test_files_that_failed_are_named_though_there_is_no_room_for_the_catalogue_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(folder: Path) -> NoReturn:
+    def refused(folder: Path, **_: bool) -> NoReturn:
         raise CorpusError(f"{folder}: no space")
 
     monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", refused)
