@@ -143,7 +143,8 @@ def _whole(symbols: NDArray[np.int32], total: NDArray[np.int64], periods: list[i
     Parts come in groups of as many, such as both convolutions of a residual block, and each group with what follows it
     repeats, so that all work which parts do is in groups, and what works in groups are parts. Groups are at least as
     many as the parts of one: few groups of many are micro-batches. Parts may only look alike from the end of one group
-    to the middle of the next, which is once less than there are groups.
+    to the middle of the next, which is once less than there are groups: no more than one group works outside of them.
+    What more of each group works outside is around a micro-batch.
     """
     works = np.diff(total) > 0
     start, end = repeats.stretches(symbols, period)
@@ -151,15 +152,19 @@ def _whole(symbols: NDArray[np.int32], total: NDArray[np.int64], periods: list[i
     parts, known = np.unique(in_group), np.unique(symbols[works & _inside(start, end, len(symbols))])
     if len(parts) != 1:
         return period
+    counted = np.concatenate(([0], np.cumsum(works)))
     for longer in periods:
-        if longer <= parts[0] * period or _work(symbols, total, longer) < _work(symbols, total, period):
+        outside = _work(symbols, counted, longer) - _work(symbols, counted, period)
+        if longer <= parts[0] * period or outside < 0:
             continue
         begin, finish = repeats.stretches(symbols, longer)
         groups = (finish - begin)[total[finish] > total[begin]] // longer
         fewer = groups.sum() - len(in_group)
         alike = np.isin(symbols[works & _inside(begin, finish, len(symbols))], known).all()
         if alike and (groups >= parts[0]).all() and 0 <= fewer <= len(groups):
-            return longer
+            of_one = counted[begin[0] + longer] - counted[begin[0]]
+            if outside <= fewer * of_one:
+                return longer
     return period
 
 

@@ -383,6 +383,19 @@ def test_the_halves_of_a_residual_block_are_one_layer(
     assert (job.facts["layers"].value, job.ranks[0].structure.stacks) == (layers, 1)
 
 
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("block", [residual(24, 16), [convolution(24, 16), relu(24, 16), relu(24, 16)]])
+def test_batches_whose_ends_are_like_their_layers_are_no_layers(
+    described: Callable[..., Description], layers: int, block: list[Operator]
+) -> None:
+    """A denoiser of maps begins and ends with a convolution of the same width."""
+    end = [convolution(24, 16)]
+    job = described(Plain([*end, *block * layers, *end], backward=False, micro_batches=layers + 1))
+    found = [job.facts[name].value for name in ("layers", "micro_batches")]
+    # Two blocks alone may be no layers.
+    assert found in ([layers, layers + 1], *([[None, 1]] if layers == 2 else []))
+
+
 @pytest.mark.parametrize("tokens", [PATCHES, 3 * WIDTH], ids=["any", "a multiple of the width"])
 def test_convolutions_over_tokens_have_no_widths(described: Callable[..., Description], tokens: int) -> None:
     hidden = (BATCH, tokens, WIDTH)
