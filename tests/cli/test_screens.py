@@ -474,6 +474,13 @@ def test_jobs_of_one_name_are_not_averaged_but_have_a_line_each(two_runs: tuple[
     assert lines[3].startswith("next: lumos-df estimate --trace ID --set layers=3")
 
 
+@pytest.mark.parametrize("words", ABOUT_ONE)
+def test_every_screen_tells_the_runs_of_one_name_apart(words: tuple[str, ...], two_runs: tuple[Path, str]) -> None:
+    lines = shown((*words, "--corpus", str(two_runs[0])), 200)
+    told = [found for line in lines for found in re.findall(r"^job \((\w{16})\)", line)]
+    assert sorted(told) == sorted(trace_ids(two_runs[0]))
+
+
 def test_a_narrow_terminal_and_a_job_of_a_long_name_keep_to_the_edge(tmp_path: Path) -> None:
     job = emulator.Job(ranks=2, layers=1, steps=1, hidden=256, batch=2)
     emulator.write(emulator.simulate(job), emulator.Profiler(memory=False), tmp_path / "job")

@@ -10,6 +10,7 @@ from rich.console import Console
 from lumos_df.base.units import format_ns
 from lumos_df.cli.screens.replay_screen import say_doubts
 from lumos_df.cli.screens.terminal import (
+    called,
     change_pct,
     console,
     of_job,
@@ -34,13 +35,14 @@ _LEAST_PCT: Final = 0.5
 
 _MEDIAN_STEPS: Final = """
     WITH lasted AS (
-        SELECT job, step, avg(replayed_ns) AS mean_ns, arg_max(trace_id, replayed_ns) AS trace_id,
+        SELECT called AS job, step, avg(replayed_ns) AS mean_ns, arg_max(trace_id, replayed_ns) AS trace_id,
             arg_max(rank, replayed_ns) AS rank, arg_max(error_pct, replayed_ns) AS error_pct,
             arg_max(unknown_share_pct, replayed_ns) AS unknown_pct, count(DISTINCT rank) AS ranks,
             flatten(list(warnings)) AS warnings
         FROM replay_error
-        WHERE trace_id IN (SELECT unnest($1)) AND ($2 IS NULL OR step = $2)
-        GROUP BY job, step
+        JOIN (SELECT unnest($1) AS trace_id, unnest($2) AS called) USING (trace_id)
+        WHERE $3 IS NULL OR step = $3
+        GROUP BY called, step
     )
     SELECT *, count(*) OVER (PARTITION BY job) AS steps
     FROM lasted
@@ -99,7 +101,7 @@ def draw(
 ) -> None:
     """Print the stored path of the median step of each job, on the rank where that took longest."""
     screen, helped = console(), False
-    steps = rows_of(connection, _MEDIAN_STEPS, (trace_ids, step))
+    steps = _median_steps(connection, called(corpus, trace_ids), step)
     for place, chosen in enumerate(steps):
         if place:
             screen.print()
@@ -150,9 +152,16 @@ def _draw_step(
     return any(gains.values())
 
 
+def _median_steps(
+    connection: duckdb.DuckDBPyConnection, names: dict[str, str], step: int | None = None
+) -> list[dict[str, Any]]:
+    """Return the median step of each job; `names`: what the job of each trace is called."""
+    return rows_of(connection, _MEDIAN_STEPS, ([*names], [*names.values()], step))
+
+
 def draw_longest(screen: Console, connection: duckdb.DuckDBPyConnection, trace_ids: list[str]) -> None:
     """Print the longest pieces of the stored path of a job's median step: what it is about."""
-    for chosen in rows_of(connection, _MEDIAN_STEPS, (trace_ids, None)):
+    for chosen in _median_steps(connection, dict.fromkeys(trace_ids, "")):
         path = rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"]))
         for row in [row for row in path if row["ns"]][:_LONGEST]:
             _say_piece(screen, connection, chosen, row, _total(path))
@@ -160,7 +169,7 @@ def draw_longest(screen: Console, connection: duckdb.DuckDBPyConnection, trace_i
 
 def draw_unseen(screen: Console, connection: duckdb.DuckDBPyConnection, trace_ids: list[str], corpus: Path) -> None:
     """Print how much of the stored path of a job's median step waits, or may wait, for ranks that are not here."""
-    for chosen in rows_of(connection, _MEDIAN_STEPS, (trace_ids, None)):
+    for chosen in _median_steps(connection, dict.fromkeys(trace_ids, "")):
         _say_unseen(screen, rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"])), corpus)
 
 

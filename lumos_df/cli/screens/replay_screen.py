@@ -9,6 +9,7 @@ from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import (
+    called,
     change_ns,
     change_pct,
     console,
@@ -32,7 +33,7 @@ _LEAST_PCT: Final = 0.05
 
 _JOBS: Final = """
     SELECT
-        job,
+        called AS job,
         count(DISTINCT error.rank) AS ranks,
         count(DISTINCT coalesce(error.step, -1)) AS steps,
         avg(abs(error_pct)) AS mean_pct,
@@ -46,9 +47,10 @@ _JOBS: Final = """
         sum(unknown_share_pct * replayed_ns) / nullif(sum(replayed_ns), 0) AS unknown_pct,
         flatten(list(error.warnings)) AS warnings
     FROM replay_error AS error
-    WHERE error.trace_id IN (SELECT unnest($1)) AND ($2 IS NULL OR error.step = $2)
-    GROUP BY job
-    ORDER BY job
+    JOIN (SELECT unnest($1) AS trace_id, unnest($2) AS called) USING (trace_id)
+    WHERE $3 IS NULL OR error.step = $3
+    GROUP BY called
+    ORDER BY called
 """
 
 
@@ -59,7 +61,8 @@ def draw(
     from lumos_df.graph.replay_warnings import HOST_ALONE  # noqa: PLC0415 - slow to import
 
     screen = console()
-    jobs = rows_of(connection, _JOBS, (trace_ids, step))
+    names = called(corpus, trace_ids)
+    jobs = rows_of(connection, _JOBS, ([*names], [*names.values()], step))
     for job in jobs:
         if not job["recorded_ns"]:
             say(screen, (job["job"], "bold"), f"   {limits.NO_LENGTH}")
@@ -123,7 +126,9 @@ def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool
 
     screen = console()
     say(screen, "with ", " ".join(changes))
-    for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
+    names = called(corpus, rows.column("trace_id").to_pylist())
+    named = pl.DataFrame(rows).with_columns(job=pl.col("trace_id").replace_strict(names))
+    for _, steps in named.group_by("job", maintain_order=True):
         _draw_changed_job(screen, steps, full=full)
     say_next(screen, f"advise{of_job(corpus, rows.column('trace_id').to_pylist())}{where(corpus)}")
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from lumos_df.base.units import format_count
-from lumos_df.cli.screens.terminal import console, of_job, say, say_next, where
+from lumos_df.cli.screens.terminal import called, console, of_job, say, say_next, where
 from lumos_df.corpus import profiler_overhead
 from lumos_df.graph.job import groups
 
@@ -17,19 +17,20 @@ _DEGREES: Final = ("tp", "pp", "ep", "cp", "dp")
 def draw(rows: pa.Table, corpus: Path, *, full: bool) -> None:
     """Print the dimensions and degrees of jobs; rows as `structure.describe.describe` returns them."""
     screen = console()
-    jobs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    jobs: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
-        jobs.setdefault((row["job"], row["trace_id"]), []).append(row)
+        jobs.setdefault(row["trace_id"], []).append(row)
+    names = called(corpus, jobs)
     together = {member: ids for ids in groups(corpus, needed=False) for member in ids}
-    for (_, trace_id), dimensions in jobs.items():
-        _draw_job(screen, dimensions, full=full)
+    for trace_id, dimensions in jobs.items():
+        _draw_job(screen, names[trace_id], dimensions, full=full)
         for note in profiler_overhead.told(corpus, together[trace_id]):
             say(screen, note, before="  note: ")
     if not full:
-        say_next(screen, f"describe --full{of_job(corpus, (trace_id for _, trace_id in jobs))}{where(corpus)}")
+        say_next(screen, f"describe --full{of_job(corpus, jobs)}{where(corpus)}")
 
 
-def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) -> None:
+def _draw_job(screen: Console, job: str, dimensions: list[dict[str, Any]], *, full: bool) -> None:
     known: dict[str, Any] = {}
     unknown: dict[str, str] = {}
     for row in dimensions:
@@ -38,7 +39,7 @@ def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) 
             unknown[row["name"]] = "; ".join(filter(None, (row["readings"], row["reason"])))
         else:
             known[row["name"]] = row["readings"] or value
-    job, ranks = str(dimensions[0]["job"]), int(dimensions[0]["ranks"])
+    ranks = int(dimensions[0]["ranks"])
     parts = [str(known.get("model", "model unknown"))]
     if "layers" in known:
         of_width = f" x {known['hidden']}" if "hidden" in known else ""

@@ -162,6 +162,21 @@ def of_job(corpus: Path, trace_ids: Iterable[str]) -> str:
     return f" --trace {mine[0].trace_ids[0]}" if len(mine) == 1 else ""
 
 
+def called(corpus: Path, trace_ids: Iterable[str]) -> dict[str, str]:
+    """Return what a screen calls the job of each trace: its name, and its first trace where others shown have that."""
+    from lumos_df.graph.job import jobs  # noqa: PLC0415 - slow to import
+
+    shown = {*trace_ids}
+    mine = [job for job in jobs(corpus, needed=False) if not shown.isdisjoint(job.trace_ids)]
+    alike = Counter(job.name for job in mine)
+    return {
+        trace_id: job.name + (f" ({job.trace_ids[0]})" if alike[job.name] > 1 else "")
+        for job in mine
+        for trace_id in job.trace_ids
+        if trace_id in shown
+    }
+
+
 def change_ns(ns: float) -> str:
     """Return the change of a time with its sign: `-310 ms`, `+4 us`."""
     if not round(ns):
