@@ -50,8 +50,8 @@ def _inside_node_seconds(kind, payload, group, bandwidth, row):
 def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_bandwidth, up, out, crossing_share=1.0):
     """Return seconds of one collective, once all its ranks have arrived.
 
-    Across nodes the ranks of a node work first among themselves, then each with its peers on other nodes over its own
-    share of the network, both at once on different parts of the payload: the slower counts, and a share of the faster.
+    Across nodes the ranks of a node work among themselves, and each sends its part of what crosses over its own share
+    of the network, both at once on different parts of the payload: the slower counts, and a share of the faster.
 
     Args:
         kind: place in `schema.COLLECTIVES` of a kind with fitted parameters (`collective_kinds.FITTED_ROW`).

@@ -52,10 +52,10 @@ core's own cache may hold. Evidence: of 36 kinds of nets batches are 5.2 % off; 
 grew, 6.1. Layers of these are 5.1 % off, with 0.25 for what is copied 4.7; of 11 other kinds, on a core that shares
 300 MiB of a third cache, 3.3, with 0.1 2.9 and with 0.2 3.9."""
 _GIVEN_BACK: Final = 0.4
-"""Threshold, exponent. What a phase's operators touch, to this power, is by how much longer the host works between
-them: tensors are freed there, and the system takes their pages back, while calls and Python take as long. Evidence:
-in 25 kinds of nets at two widths and three batches each most lie in 0.3 to 0.5, the median about 0.37; in 21 others it
-is about 0.41."""
+"""Threshold, exponent. What each operator touches, to this power, in the mean of a phase, is by how much longer the
+host works there: tensors are freed, and the system takes their pages back, while calls and Python take as long.
+Evidence: in 25 kinds of nets at two widths and three batches each most lie in 0.3 to 0.5, the median about 0.37; in 21
+others it is about 0.41."""
 _MAPPED_BYTES: Final = 131_072
 """Threshold, bytes. Operators that touch no more leave the system nothing to take back. Evidence: what glibc's `malloc`
 asks the system for by itself begins there (mallopt(3), M_MMAP_THRESHOLD). Of 11 kinds of nets phases whose operators
