@@ -1,5 +1,6 @@
 """What every command shows when nobody asks for rows: one screen, never wider than the terminal, 100 columns piped."""
 
+import gzip
 import io
 import json
 import re
@@ -383,6 +384,29 @@ def test_describe_counts_one_layer_as_one_and_names_no_world_that_is_unknown(tmp
     assert " 1 layer x 16" in line
     assert line.endswith("   1 rank here")
     assert any("world (the trace states no world size" in said for said in rest)
+
+
+@pytest.mark.parametrize(
+    ("told", "world"),
+    [((), "world 4 = dp4"), (("world=8", "tp=2", "ep=4"), "world 8 = tp2 x dp4, ep4")],
+)
+def test_a_description_makes_a_world_only_of_degrees_that_are_one(
+    told: tuple[str, ...], world: str, corpus: Path
+) -> None:
+    words = [word for each in told for word in ("--set", each)]
+    line, *_ = shown(("describe", "--job", "gpu_generated", *words, "--corpus", str(corpus)), 200)
+    assert line.endswith(f"   {world}")
+
+
+def test_degrees_that_are_not_all_of_a_world_are_not_equal_to_it(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    for file in (SAMPLES / "gpu_generated").glob("rank*.json.gz"):
+        text = gzip.decompress(file.read_bytes()).decode()
+        assert text.count('"world_size":4') == 1
+        (tmp_path / "job" / file.stem).write_text(text.replace('"world_size":4', '"world_size":8'))
+    assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
+    line, *_ = shown(("describe", "--corpus", str(tmp_path / "corpus")), 200)
+    assert line.endswith("   world 8, dp4")
 
 
 def test_names_in_traces_cannot_steer_the_terminal(tmp_path: Path, lumos: Run) -> None:

@@ -1,5 +1,6 @@
 """What model ran, on one screen: one line a job in the words of its size, what is not known, and with `full` why."""
 
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,8 @@ from lumos_df.cli.screens.terminal import called, console, of_job, say, say_next
 from lumos_df.corpus import profiler_overhead
 from lumos_df.graph.job import groups
 
-_DEGREES: Final = ("tp", "pp", "ep", "cp", "dp")
+_DEGREES: Final = ("tp", "pp", "cp", "dp")
+"""Those whose product is the world; experts are spread over ranks that these have."""
 
 
 def draw(rows: pa.Table, corpus: Path, *, full: bool) -> None:
@@ -56,10 +58,7 @@ def _draw_job(screen: Console, job: str, dimensions: list[dict[str, Any]], *, fu
         times = known.get("micro_batches", 1)
         parts.append(f"micro-batch {known['micro_batch']}" + (f" x {times}" if times != 1 else ""))
     parts += [str(known["dtype"])] if "dtype" in known else []
-    degrees = " x ".join(f"{name}{known[name]}" for name in _DEGREES if known.get(name, 1) != 1)
-    world = f"world {known['world']}" if "world" in known else f"{format_count(ranks, 'rank')} here"
-    world += f" = {degrees}" if degrees else ""
-    say(screen, f"{', '.join(parts)}   {world}", before=f"{job}   ")
+    say(screen, f"{', '.join(parts)}   {_world(known, ranks)}", before=f"{job}   ")
     reasons: dict[str, list[str]] = {}
     for name, reason in unknown.items():
         reasons.setdefault(reason, []).append(name)
@@ -69,6 +68,16 @@ def _draw_job(screen: Console, job: str, dimensions: list[dict[str, Any]], *, fu
         value = row["value"] if row["value"] is not None else row["word"]
         said = row["readings"] or ("unknown" if value is None else str(value))
         say(screen, f"{said:<12} [{row['evidence']}] {row['reason']}", before=f"  {row['name']:<14}")
+
+
+def _world(known: dict[str, Any], ranks: int) -> str:
+    """Return how many ranks there are, or are here, and how they are spread."""
+    world = f"world {known['world']}" if "world" in known else f"{format_count(ranks, 'rank')} here"
+    spread = [name for name in _DEGREES if known.get(name, 1) != 1]
+    if spread:
+        whole = known.get("world") == prod(known[name] for name in spread if isinstance(known[name], int))
+        world += (" = " if whole else ", ") + " x ".join(f"{name}{known[name]}" for name in spread)
+    return world + (f", ep{known['ep']}" if known.get("ep", 1) != 1 else "")
 
 
 def _counted(value: object, what: str) -> str:
