@@ -594,6 +594,20 @@ def test_a_path_has_one_line_for_all_that_copies(tmp_path: Path) -> None:
     assert copies.split()[1:3] == ["500", "us"]
 
 
+def test_a_path_names_kernels_of_no_known_family_and_what_they_would_bring(tmp_path: Path) -> None:
+    kernels = [kernel("advection", 20, 500, correlation=1), kernel("viscosity", 520, 200, correlation=3)]
+    corpus_of(tmp_path, [launch(1, 5, 1), launch(8, 5, 3), *kernels])
+    lines = shown(("critical-path", "--gains", "--corpus", str(tmp_path / "corpus")), 100)
+    assert [line.split("   ")[-1] for line in lines if "%  " in line][:2] == ["kernel advection", "kernel viscosity"]
+    assert any("advection in half the time" in line and line.endswith(" replayed") for line in lines)
+    assert ["replay", "--scale", "name=advection:0.5", "--corpus", str(tmp_path / "corpus")] in commands_of(lines)
+
+
+def test_what_does_not_differ_is_counted_once(corpus: Path) -> None:
+    lines = shown(("diff", "gpu_generated", "gpu_generated", "--corpus", str(corpus)), 100)
+    assert re.fullmatch(r" +0 ns   \d+ within 0\.1%: --full", lines[1])
+
+
 def test_a_word_that_is_longer_than_a_line_loses_its_end() -> None:
     screen = Console(width=40)
     assert with_words_cut(screen, "idle before Cijk_" + "A" * 90 + ", and on", " 1 ") == (

@@ -62,8 +62,9 @@ def _draw_parts(screen: "Console", parts: pl.DataFrame, step_ns: int, *, full: b
     rest = len(parts) - len(shown)
     if rest:
         left = sum(parts["difference_ns"].to_list()) - sum(shown["difference_ns"].to_list())
-        small = f", {len(parts) - len(large)} of them within {_LEAST_PCT:g}%" if len(large) < len(parts) else ""
-        say(screen, f"  {change_ns(left):>9}   {rest} more{small}: --full")
+        less, within = len(parts) - len(large), f"within {_LEAST_PCT:g}%"
+        small = f" {within}" if less == rest else f", {less} of them {within}" if less else ""
+        say(screen, f"  {change_ns(left):>9}   {rest}{' more' if len(shown) else ''}{small}: --full")
 
 
 def _both(row: dict[str, Any]) -> str:

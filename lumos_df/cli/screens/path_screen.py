@@ -59,7 +59,8 @@ _PATH: Final = """
             -- What copies is called so, be it a kernel or not.
             path.* REPLACE (
                 CASE WHEN kind = 'memory' AND family IS NOT NULL THEN 'kernel' ELSE kind END AS kind,
-                CASE WHEN kind IN ('kernel', 'memory', 'transfer', 'wait') THEN family END AS family
+                -- A kernel of no known family is known by its name.
+                CASE WHEN kind IN ('kernel', 'memory', 'transfer', 'wait') THEN nullif(family, 'other') END AS family
             ),
             kind = 'kernel' AND held.op_id IS NOT NULL AND held.transfer_ns IS NULL AS untold
         FROM critical_path AS path
@@ -265,7 +266,7 @@ def _helps(
         elif row["family"]:
             key = f"{row['family']} twice as fast", f"--scale family={row['family']}:0.5"
             ns, replayed = row["ns"] // 2, gains["family"].get(row["family"])
-        elif row["kind"] == "host" and operator:
+        elif row["kind"] in ("host", "kernel") and operator:
             key = f"{operator} in half the time", f"--scale {shlex.quote(f'name={operator}:0.5')}"
             ns, replayed = row["ns"] // 2, gains["name"].get(operator)
         else:
