@@ -74,7 +74,7 @@ def test_a_gpu_that_the_software_was_not_measured_on_widens_the_interval() -> No
     # The H800 is of the H100's architecture, and was measured with it; the others are of none that NeMo ran on.
     assert ends["h800"] == pytest.approx(ends["h100-sxm"])
     assert ends["mi300x"] == pytest.approx(ends["l40s"])
-    assert ends["mi300x"] > 1.02 * ends["h100-sxm"]
+    assert ends["mi300x"] > 1.01 * ends["h100-sxm"]
 
 
 def test_nouns_may_be_given_ready_made() -> None:
