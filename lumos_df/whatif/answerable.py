@@ -14,7 +14,7 @@ from lumos_df.graph.job import Job, Played
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import ATTENTION, COMMUNICATION, GEMM, KERNEL, NONE
 from lumos_df.schema.dtypes import PRECISION_OF_WORD, precision_of
-from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations import host_times, unknown_work
 from lumos_df.whatif.durations.kernel_times import shaped
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.unscaled import REASONS
@@ -133,6 +133,18 @@ class Unscaled:
         return (
             [] if not parts else [f"{' and '.join(parts)} could not be rescaled, because {'; and '.join(self.reasons)}"]
         )
+
+    def by_family(self, hardware: str) -> list[str]:
+        """Return the same of kernels that do what they did on another GPU, where their families say how long."""
+        if self.gpu_pct < _TOLD_PCT:
+            return []
+        why = "; and ".join(self.reasons)
+        said = (
+            f"of {self.gpu_pct:.0f}% of GPU time the work is not known, because {why}: on {hardware} products and "
+            f"attention take what those do that last as long, within {unknown_work.ERROR:.0%}, and all else as much "
+            "less as the memory is faster"
+        )
+        return [said]
 
 
 def unscaled(anchor: RecordedJob, reasons: list[NDArray[np.int8]]) -> Unscaled:

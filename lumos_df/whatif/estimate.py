@@ -14,6 +14,7 @@ from lumos_df.graph.job import Job, groups, jobs
 from lumos_df.graph.switches import Change, meant
 from lumos_df.graph.switches import changed as switched
 from lumos_df.model.hardware import Hardware
+from lumos_df.schema.codes import NONE
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure import axes
 from lumos_df.whatif import answerable
@@ -172,6 +173,9 @@ def estimated(
     warnings += answerable.check_layers(anchor, settings, force=force)
     guessed = [unscaled(anchor, made.change, rank) for rank in range(len(anchor.job.graphs))]
     part = answerable.unscaled(anchor, guessed)
+    if made.change.keeps_work:
+        warnings = part.by_family(settings.hardware or "") + warnings
+        guessed, part = [np.full_like(each, NONE) for each in guessed], answerable.Unscaled(0.0, 0.0, ())
     warnings = answerable.check_unscaled(anchor, part, force=force) + warnings + made.warnings
     answerable.check_transfers(anchor, made.base, made.unscaled_transfers_ns, force=force)
     warnings += extrapolated(made.times, played, made.sources, made.makers) + unheard(anchor, made.change)

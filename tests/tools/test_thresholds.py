@@ -170,6 +170,8 @@ NO_DECISION = {
     "whatif.durations.link_laws._STEEPEST",
     "whatif.durations.link_laws._TRIES",
     "whatif.durations.modelled_gradients.BUCKET_BYTES",
+    "whatif.durations.unknown_work._HEADS",
+    "whatif.durations.unknown_work._HEAD_SIZE",
     "whatif.durations.modelled_gradients.FIRST_BUCKET_BYTES",
     "whatif.durations.symbols._FIRST_SIDE",
     "whatif.durations.symbols._STACKED",

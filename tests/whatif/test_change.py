@@ -132,7 +132,9 @@ def test_a_refusal_for_want_of_shapes_says_how_to_record_them_and_what_needs_non
         (replace(OLD, heads=None), "tp=2"),
         (replace(OLD, seq=None), "cp=2"),
     ):
-        with pytest.raises(QueryError, match="record_shapes=True; batch, network, overlap, and dp of what reduces"):
+        with pytest.raises(
+            QueryError, match="record_shapes=True; batch, hardware, network, overlap, and dp of what reduces"
+        ):
             changed_sizes("job", old, parse([text]), shapes=False)
     with pytest.raises(QueryError, match="or tell it with --known pp=N"):
         changed_sizes("job", replace(OLD, pp=None), parse(["pp=2"]), shapes=False)

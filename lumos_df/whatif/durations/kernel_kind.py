@@ -24,7 +24,7 @@ from lumos_df.whatif.job.recorded_gpu import Machine
 
 GEMM, ATTENTION, SOFTMAX, NORM = (FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization"))
 ELEMENTWISE: Final = FAMILIES.index("elementwise")
-_BESIDE_ATTENTION: Final = re.compile(
+BESIDE_ATTENTION: Final = re.compile(
     r"(?i)dot_?do_?o|do_o_dot|ograd_?doto|convert_?(?:dq|dkv|qgrad)|clear_dkvaccum|(?:pre|post)process|combine"
 )
 """Kernels of fused attention that multiply nothing: sums of output times its gradient, conversions, sums of parts."""
@@ -92,7 +92,7 @@ class KernelKind:
             element = element_bytes(inputs, json.loads(trace.types.words[known])) if known >= 0 else ()
         labels = axes.labels(operator)
         family = int(rows.family[row])
-        if family == ATTENTION and _BESIDE_ATTENTION.search(rows.names[rows.name[row]]):
+        if family == ATTENTION and BESIDE_ATTENTION.search(rows.names[rows.name[row]]):
             family = ELEMENTWISE
         return cls(family, operation, shapes, element, labels, blocks, wide, backward)
 

@@ -43,7 +43,7 @@ _FLOOR_PERCENTILE: Final = 5
 """Threshold, percentile. The floor of a trace's kernels is where this part of them is shorter."""
 _WIDEST_FLOOR_S: Final = 10e-6
 """Threshold, s. The floor is at most this. Evidence: kernels that all last longer tell nothing about it."""
-_TRUST_FLOORS: Final = 0.5
+TRUST_FLOORS: Final = 0.5
 """Threshold, floors. How well a kernel did against its cost function holds by half where its work takes so long.
 Evidence: near the floor nothing was measured but the floor."""
 
@@ -77,7 +77,7 @@ class KernelWork:
     def rescaled(self, floor_ratio: float = 1.0) -> NDArray[np.float64]:
         """Return the time after the change, s. `floor_ratio`: floor of the new GPU over that of the old one."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            trust = self.before / (self.before + _TRUST_FLOORS * self.floor)
+            trust = self.before / (self.before + TRUST_FLOORS * self.floor)
             slowness = np.maximum(self.time - self.floor, 1e-9) / self.before
             efficiency = np.where(self.before > 0, slowness**trust, 1.0)
             # A kernel that beat its cost function when it was small does not beat it as much when it is large.

@@ -23,6 +23,7 @@ from lumos_df.whatif.durations import (
     optimizer_shares,
     parameter_loops,
     token_shares,
+    unknown_work,
 )
 from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.interpolation import interpolated
@@ -101,6 +102,13 @@ class PlannedChange:
     def other_links(self) -> bool:
         """Return whether the job shall run over other links than it did."""
         return bool(self.settings.network) or self.runs_on.hardware != self.measured_on.hardware
+
+    @property
+    def keeps_work(self) -> bool:
+        """Return whether kernels do what they did, on another GPU."""
+        new, settings = self.new, self.settings
+        same = replace(self.old, dp=new.dp, pp=new.pp, layers=new.layers, batch=new.batch) == new
+        return same and settings.batch_scale == 1 and not settings.dtype and self.runs_on is not self.measured_on
 
     @property
     def moves_transfers(self) -> bool:
@@ -235,7 +243,13 @@ def times(
         after, known = interpolated(kernels, after, others, float(floors))
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(kernels.before)
-    after = np.where(unknown, _like_others(change, kernels, after, about.structure.phase[kernels.row]), after)
+    doubt = kernels.doubt
+    if change.keeps_work:
+        told, error_of_told = unknown_work.by_family(kernels, about.trace, change.measured_on, change.runs_on)
+        after, doubt = np.where(unknown, told, after), np.where(unknown, error_of_told, doubt)
+    else:
+        passes = np.isin(about.structure.phase[kernels.row], (FORWARD, BACKWARD, RECOMPUTE))
+        after = np.where(unknown, unknown_work.like_others(kernels, after, passes, tokens(change)), after)
     faster, growth = change.measured_on.memory_rate / change.runs_on.memory_rate, _growth(change)
     # Lists of parameters are recorded without shapes: how many samples there are is nothing to them.
     of_parameters = updates(about, change.old, kernels.row) | (unknown & (growth == 1) & _optimizes(about, kernels.row))
@@ -251,7 +265,7 @@ def times(
     same = delta == 0
     changed_times.own[kernels.row] = np.maximum(durations[kernels.row] + delta, 0)
     provenance[kernels.row] = np.where(same, MEASURED, how)
-    error[kernels.row] += np.where(same, 0.0, kernels.doubt)
+    error[kernels.row] += np.where(same, 0.0, doubt)
     octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(kernels.time, 1e-9)))
     error[kernels.row] += (
         np.take(_ERROR, provenance[kernels.row])
@@ -291,21 +305,6 @@ def work_of(
         copies = np.where(layers >= 0, _ratio(change.new.layers, anchor.sizes.layers), turns(anchor, change, rank))
         return host_times.work(about.trace, graph, symbols, known, about.structure, copies)
     return work(about.trace, symbols, known, change.measured_on, runs_on, about.structure)
-
-
-def _like_others(
-    change: PlannedChange, kernels: KernelWork, after: NDArray[np.float64], phase: NDArray[np.int8]
-) -> NDArray[np.float64]:
-    """Return the time of kernels of unknown work: they grow as the last one of known work before them did.
-
-    Where the trace records no shapes at all, all that the forward and backward passes do grows with the tokens.
-    """
-    known = np.flatnonzero(~np.isnan(kernels.before))
-    if len(known):
-        before = known[np.maximum(np.searchsorted(known, np.arange(len(after)), side="right") - 1, 0)]
-        return kernels.time * after[before] / np.maximum(kernels.time[before], 1e-9)
-    passes = np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE))
-    return np.where(passes, kernels.floor + (kernels.time - kernels.floor) * tokens(change), kernels.time)
 
 
 def tokens(change: PlannedChange) -> float:

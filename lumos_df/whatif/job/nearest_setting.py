@@ -5,7 +5,9 @@ from typing import Final
 
 from lumos_df.base.errors import QueryError
 
-KEPT: Final = "batch, network, overlap, and dp of what reduces gradients keep each kernel's work, and need no shapes"
+KEPT: Final = (
+    "batch, hardware, network, overlap, and dp of what reduces gradients keep each kernel's work, and need no shapes"
+)
 """What can be asked of kernels of unknown work."""
 _SHAPES: Final = "record it with record_shapes=True"
 _LAYERS: Final = f"{_SHAPES} and with_modules=True, or name them with annotations layer=N"
