@@ -14,7 +14,7 @@ import pytest
 from lumos_df.base.errors import QueryError
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema.codes import ATTENTION, ELEMENTWISE, GEMM
-from lumos_df.schema.dtypes import BF16, FP8, FP16, PRECISION_TABLE
+from lumos_df.schema.dtypes import BF16, FP16, PRECISION_TABLE
 from lumos_df.whatif.durations.kernel_times import KernelWork
 from lumos_df.whatif.durations.unknown_work import ERROR, by_family
 from lumos_df.whatif.estimate import estimate
@@ -67,30 +67,9 @@ def test_long_products_follow_the_peak_and_short_ones_what_it_takes_to_start() -
     assert taken_us(ATTENTION, "flash_fwd_kernel", 20_000.0, "b200") / 20_000 == pytest.approx(peaks, rel=0.3)
 
 
-@pytest.mark.parametrize(
-    ("name", "precision"),
-    [
-        ("ampere_sgemm_128x64_nn", "fp32"),
-        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8", "fp32"),
-        ("cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_32x4_nn_align1>", "tf32"),
-        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32", "tf32"),
-        ("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn", "fp16"),
-        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "bf16"),
-        ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT", "bf16"),
-        ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32", "bf16"),
-        ("Cijk_Ailk_Bljk_SB_MT64x64x16", "fp32"),
-        # A name that tells nothing: the job's.
-        ("my_gemm", "fp8"),
-    ],
-)
-def test_names_of_products_tell_their_precision(name: str, precision: str) -> None:
-    """Each precision gains by another factor from an H100 to a B200."""
-    job = FP8
-    was, will, time = machine("h100-sxm", job), machine("b200", job), np.array([2e-3])
-    telling = {"fp32": "sgemm", "tf32": "tf32", "fp16": "hgemm", "bf16": "bfloat", "fp8": "e4m3"}
-    taken = {kind: taken_s(GEMM, word, time, was, will)[0] for kind, word in telling.items()}
-    assert len({round(seconds, 9) for seconds in taken.values()}) >= 4
-    assert taken_s(GEMM, name, time, was, will)[0] == taken[precision]
+def test_what_names_tell_of_precision_decides_the_peak() -> None:
+    single, rounded = (taken_us(GEMM, name, 20_000.0, "b200") for name in ("ampere_sgemm", "s1688gemm_64x64"))
+    assert rounded < 0.7 * single
 
 
 @pytest.fixture(scope="module")

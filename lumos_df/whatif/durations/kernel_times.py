@@ -21,7 +21,8 @@ from lumos_df.structure.axes import Axes
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.shapes import PRODUCT
-from lumos_df.whatif.durations.kernel_kind import GEMM, KernelKind
+from lumos_df.whatif.durations.kernel_kind import ATTENTION, GEMM, KernelKind
+from lumos_df.whatif.durations.named_precision import machines
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.widths import widths
 from lumos_df.whatif.job.recorded_gpu import Machine
@@ -122,7 +123,11 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     blocks = trace.blocks[row] / resident
     kinds: list[tuple[object, ...]] = []
     convolves = np.zeros(len(first), np.bool_)
+    multiplies = np.isin(rows.family[row], (GEMM, ATTENTION))
     for number, at in enumerate(first.tolist()):
+        # On the same GPU what a kernel did against its cost function is kept, whichever precision that is of.
+        named = old is not new and multiplies[at]
+        was, will = machines(rows.names[rows.name[row[at]]], old, new) if named else (old, new)
         kernel = KernelKind.of(
             trace,
             axes,
@@ -132,12 +137,12 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
             wide=int(columns[-2][at]),
             backward=bool(columns[-1][at]),
         )
-        before[number], after[number] = kernel.seconds(old), kernel.changed(symbols, old, new)
+        before[number], after[number] = kernel.seconds(was), kernel.changed(symbols, was, will)
         linear[number] = before[number] * kernel.operations(symbols) if old is new else after[number]
         waves[number] = kernel.waves(old)
-        peak[number] = kernel.flop() / float(old.row["peak_flops"][old.precision])
+        peak[number] = kernel.flop() / float(was.row["peak_flops"][was.precision])
         grown = kernel.operations(symbols) if peak[number] else 0.0
-        peak_after[number] = kernel.flop() * grown / float(new.row["peak_flops"][new.precision])
+        peak_after[number] = kernel.flop() * grown / float(will.row["peak_flops"][will.precision])
         more[number] = after[number] / before[number] if before[number] > 0 else 1.0
         kinds.append(kernel.kind())
         convolves[number] = kernel.convolves()

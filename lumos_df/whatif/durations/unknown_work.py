@@ -7,23 +7,21 @@ GPU, the cost functions of `model` say. So a long product follows the peak, and 
 Convolutions count as moving tensors: they reach a small part of what newer GPUs multiply.
 """
 
-import re
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.attention import attention_seconds
 from lumos_df.model.kernels.gemm import gemm_seconds
 from lumos_df.schema.codes import ATTENTION, CONVOLUTION, GEMM, NONE
-from lumos_df.schema.dtypes import BF16, FP8, FP16, FP32, PRECISION_TABLE, PRECISIONS
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.kernel_kind import BESIDE_ATTENTION
 from lumos_df.whatif.durations.kernel_times import KernelWork
-from lumos_df.whatif.job.recorded_gpu import Machine, usual_precision
+from lumos_df.whatif.durations.named_precision import machines
+from lumos_df.whatif.job.recorded_gpu import Machine
 
 ERROR: Final = 0.4
 """Threshold, logarithm. A product of unknown sides takes on another GPU what is said within this. Evidence: 8 of 10 of
@@ -32,16 +30,6 @@ length. Attention and convolutions are taken to be as far off."""
 _SIDES: Final = np.unique(np.round(np.geomspace(64, 65536, 100) / 64) * 64)
 _HEADS: Final = 32
 _HEAD_SIZE: Final = 128
-_TENSOR_FLOAT: Final = re.compile(r"(?i)tf32|tfloat32|s1688gemm_\d")
-_TOLD: Final = (
-    (_TENSOR_FLOAT, FP32),
-    (re.compile(r"(?i)e4m3|e5m2|fp8|nvjet_q"), FP8),
-    (re.compile(r"(?i)bf16|bfloat|nvjet_t|_BBS_|_BSS_"), BF16),
-    (re.compile(r"(?i)fp?16|half|h884|h1688|h16816|hgemm|nvjet_h|_HHS_|_HSS_"), FP16),
-    (re.compile(r"(?i)sgemm|scudnn|ffma|simt|float|f32|nvjet_s|_SB_"), FP32),
-)
-"""What names of kernels that multiply hold of their precision, the first that is found: those of cuBLAS, cuDNN,
-CUTLASS, and rocBLAS (`Cijk_..._HHS_`)."""
 
 
 def like_others(
@@ -79,8 +67,6 @@ def by_family(
     names, which = np.unique(rows.name[kernels.row], return_inverse=True)
     words = [rows.names[name] for name in names.tolist()]
     beside = np.array([*(bool(BESIDE_ATTENTION.search(word)) for word in words)], np.bool_)[which]
-    precision = np.array([*(_precision(word, old.precision) for word in words)], np.int64)[which]
-    in_tensor_cores = np.array([*(bool(_TENSOR_FLOAT.search(word)) for word in words)], np.bool_)[which]
     family = rows.family[kernels.row].astype(np.int64)
     family[(family == ATTENTION) & beside] = NONE
     multiplies = np.isin(family, (GEMM, ATTENTION))
@@ -89,24 +75,12 @@ def by_family(
     # Near the floor a kernel may wait for what no faster memory makes shorter.
     near = 1 - above / np.maximum(above + kernel_times.TRUST_FLOORS * kernels.floor, 1e-12)
     error = near * np.abs(np.log(np.maximum(after, 1e-9) / np.maximum(kernels.time, 1e-9)))
-    kinds, kind = np.unique(np.stack((family, precision, in_tensor_cores)), axis=1, return_inverse=True)
-    for place, (of_family, number, rounded) in enumerate(kinds.T.tolist()):
-        mine = (kind.reshape(-1) == place) & multiplies
+    for place, word in enumerate(words):
+        mine = multiplies & (which == place)
         if mine.any():
-            pair = [_machine(each.hardware, number, tensor_float=bool(rounded)) for each in (old, new)]
-            law = _attention if of_family == ATTENTION else _product
-            after[mine] = kernels.time[mine] * _ratio(kernels.time[mine], law, *pair)
+            law = _attention if (family[mine] == ATTENTION).any() else _product
+            after[mine] = kernels.time[mine] * _ratio(kernels.time[mine], law, *machines(word, old, new))
     return after, np.where(multiplies | (family == CONVOLUTION), ERROR, error)
-
-
-def _precision(name: str, unknown: int) -> int:
-    return next((precision for pattern, precision in _TOLD if pattern.search(name)), unknown)
-
-
-def _machine(hardware: Hardware, precision: int, *, tensor_float: bool) -> Machine:
-    """Return a GPU that multiplies a precision, a place in PRECISIONS, or what it has of 16 bits in its place."""
-    has = precision if hardware.row()["peak_flops"][precision] else PRECISIONS.index(usual_precision(hardware).name)
-    return Machine.of(hardware, PRECISION_TABLE[has], tensor_float=tensor_float)
 
 
 def _ratio(

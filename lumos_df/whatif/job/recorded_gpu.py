@@ -1,5 +1,6 @@
 """The GPU that a trace was recorded on, and the one it shall run on."""
 
+import re
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -10,6 +11,8 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.library import names
 from lumos_df.schema.dtypes import BF16, FP16, FP32, PRECISION_TABLE, PRECISIONS, Precision
 
+TENSOR_FLOAT: Final = re.compile(r"(?i)tf32|tfloat32|s1688gemm_\d")
+"""What names of kernels hold that multiply float32 in tensor cores."""
 _STAND_IN: Final = "a100-sxm-80"
 """Whose ratios hold for a GPU that the library does not have."""
 _SAME_CHIP_ERROR: Final = 0.31

@@ -1,7 +1,6 @@
 """A job that did run: its graph, what is known of its model and plan, and the GPU it ran on."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +19,9 @@ from lumos_df.schema.dtypes import Precision
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import DescribedRank, Description, of_traces
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.job.recorded_gpu import RecordedGpu, recorded_on, usual_precision
+from lumos_df.whatif.job.recorded_gpu import TENSOR_FLOAT, RecordedGpu, recorded_on, usual_precision
 from lumos_df.whatif.job.settings import Sizes, told_precision
 
-_TENSOR_FLOAT: Final = re.compile(r"tf32|_s1688gemm_\d")
 _ON_HOST: Final = "the job ran on no GPU: its operators on the host stand for kernels"
 _UNMARKED: Final = "no step is marked: all that was recorded counts as one; ingest --step-from NAME tells its steps"
 
@@ -105,7 +103,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int], ran_on: H
 def _multiplies_in_tensor_cores(graph: TraceGraph) -> bool:
     """Return whether any product of float32 ran in tensor cores, as names of kernels say it."""
     rows = graph.rows
-    return bool((rows.named(_TENSOR_FLOAT.search) & rows.on_gpu).any())
+    return bool((rows.named(TENSOR_FLOAT.search) & rows.on_gpu).any())
 
 
 def _with_updates(rank: DescribedRank, graph: TraceGraph) -> DescribedRank:

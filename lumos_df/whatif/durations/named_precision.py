@@ -1,0 +1,48 @@
+"""The precision in which a kernel multiplies, as its name says it: one job may multiply in several."""
+
+import re
+from functools import cache
+from typing import Final
+
+from lumos_df.model.hardware import Hardware
+from lumos_df.schema.dtypes import BF16, FP8, FP16, FP32, PRECISION_TABLE, PRECISIONS
+from lumos_df.whatif.job.recorded_gpu import TENSOR_FLOAT, Machine, usual_precision
+
+_TOLD: Final = (
+    (TENSOR_FLOAT, FP32),
+    (re.compile(r"(?i)e4m3|e5m2|fp8|nvjet_q"), FP8),
+    (re.compile(r"(?i)bf16|bfloat|nvjet_t|_BBS_|_BSS_"), BF16),
+    (re.compile(r"(?i)fp?16|half|h884|h1688|h16816|hgemm|nvjet_h|_HHS_|_HSS_"), FP16),
+    (re.compile(r"(?i)sgemm|scudnn|ffma|simt|float|f32|nvjet_s|_SB_"), FP32),
+)
+"""What names of kernels that multiply hold of their precision, the first that is found: those of cuBLAS, cuDNN,
+CUTLASS, and rocBLAS (`Cijk_..._HHS_`)."""
+
+
+def machines(name: str, old: Machine, new: Machine) -> tuple[Machine, Machine]:
+    """Return a kernel's GPU before and after a change, each with the precision that it multiplies there.
+
+    What multiplies in a precision of another width than the job keeps it. A GPU without it has one of 16 bits.
+
+    Args:
+        name: the kernel's.
+        old: the GPU that was measured, and the precision of the job's products.
+        new: those of the changed job.
+    """
+    told = _told(name)
+    if told is None:
+        return old, new
+    was, will = (_machine(each.hardware, told, tensor_float=bool(TENSOR_FLOAT.search(name))) for each in (old, new))
+    follows = old.precision != new.precision and PRECISION_TABLE[told].bytes == old.element_bytes
+    return was, new if follows else will
+
+
+@cache
+def _told(name: str) -> int | None:
+    return next((precision for pattern, precision in _TOLD if pattern.search(name)), None)
+
+
+def _machine(hardware: Hardware, precision: int, *, tensor_float: bool) -> Machine:
+    """Return a GPU that multiplies a precision, a place in PRECISIONS, or what it has of 16 bits in its place."""
+    has = precision if hardware.row()["peak_flops"][precision] else PRECISIONS.index(usual_precision(hardware).name)
+    return Machine.of(hardware, PRECISION_TABLE[has], tensor_float=tensor_float)
