@@ -17,12 +17,13 @@ def run() -> NoReturn:
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from lumos_df.base import freed_memory  # noqa: PLC0415 - see above
+    from lumos_df.base import freed_memory, unused_modules  # noqa: PLC0415 - see above
     from lumos_df.cli.main import main  # noqa: PLC0415 - see above
 
     signal.signal(signal.SIGINT, usual)
-    if "capture" not in sys.argv:  # whose job has threads, and objects, of its own
+    if "capture" not in sys.argv:  # whose job has threads, objects and imports of its own
         freed_memory.collect_rarely()
+        unused_modules.leave_out_pandas()
         # Those of numpy's linear algebra spin when they start, and nothing here is large enough for them.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:

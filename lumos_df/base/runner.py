@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import IO, Any, Final, TextIO, TypeVar
 
-from lumos_df.base import freed_memory
+from lumos_df.base import freed_memory, unused_modules
 from lumos_df.base.errors import LumosError
 from lumos_df.base.outcome import Outcome, WorkerError
 from lumos_df.base.printable import printable
@@ -284,6 +284,7 @@ def serve() -> None:
     """Be a worker: answer every (function, item) on standard input with (succeeded, result) on standard output."""
     freed_memory.collect_rarely()
     freed_memory.keep()
+    unused_modules.leave_out_pandas()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers itself
     with os.fdopen(os.dup(0), "rb") as inbox, os.fdopen(os.dup(1), "wb") as outbox:
         # What the function reads must not be our items, nor what it prints our answers.
