@@ -26,6 +26,7 @@ _LOOKUP: Final = re.compile(r"aten::(?:embedding|index_select|index)$")
 _CONVOLUTION: Final = re.compile(
     r"aten::(?:convolution|_convolution|cudnn_convolution|miopen_convolution|mkldnn_convolution)$"
 )
+_SCORE: Final = re.compile(r"aten::_?log_softmax$")
 _ADDS: Final = re.compile(r"aten::add_?$")
 _STATE: Final = {
     "aten::mkldnn_rnn_layer": 5,
@@ -86,6 +87,10 @@ class Operation:
     def is_convolution(self) -> bool:
         """Whether it convolves."""
         return bool(_CONVOLUTION.match(self.name)) and self.tensor is not None
+
+    def is_score(self) -> bool:
+        """Whether it turns scores of classes into logarithms of probabilities."""
+        return bool(_SCORE.match(self.name)) and self.tensor is not None
 
     def is_sum_of_maps(self) -> bool:
         """Whether it adds two tensors of (batch, channels, height, width), element by element."""

@@ -1,6 +1,7 @@
 """Widths that the layers of a model without attention tell themselves: channels, states, and what leads to them."""
 
 from collections import Counter
+from math import prod
 
 from lumos_df.structure.facts import Fact
 from lumos_df.structure.shapes import Operation, Shape, most
@@ -48,15 +49,17 @@ def of_stages(operations: list[Operation]) -> Fact | None:
 def between(operations: list[Operation]) -> set[int]:
     """Return all widths of a convolutional net but those of its images and classes.
 
-    Classes are what the last product leads to, or the last convolution where it writes fewer channels than any other.
-    One that is a filter for each channel alone reads one.
+    Classes are what the last product leads to, or the last convolution where it writes fewer channels than any other,
+    or alone so many, and a softmax runs over them. One that is a filter for each channel alone reads one.
     """
     weights = _weights(operations)
     if not weights:
         return set()
     written, read = [weight[0] for weight in weights], [weight[1] for weight in weights]
     image = {read[0]} - {*written}
-    classes = {written[-1]} if written[-1] < min(written[:-1], default=0) else set()
+    scored = {each.tensor[1] for each in operations if each.is_score() and each.tensor and len(each.tensor) > 1}
+    fewest = written[-1] < min(written[:-1], default=0)
+    classes = {written[-1]} if fewest or written[-1] in scored.difference(written[:-1]) else set()
     channels = {*written, *read} - image - classes - {1}
     products = [{*operation.product[1:]} for operation in operations if operation.is_product()][:-1]
     return channels.union(*(sizes for sizes in products if sizes & channels))
@@ -70,6 +73,12 @@ def _weights(operations: list[Operation]) -> list[Shape]:
     return [each.weight for each in convolutions if each.name in usual]
 
 
+def multiples(operations: list[Operation], hidden: int) -> set[int]:
+    """Return the multiples of a width that products in layers lead to from it, such as six for scales and shifts."""
+    inside = [operation.product[1:] for operation in operations if operation.inside and operation.is_product()]
+    return {wide for inner, wide in inside if inner == hidden < wide and wide % hidden == 0}
+
+
 def recurrent(operations: list[Operation], hidden: int) -> set[int]:
     """Return the gates and the states of recurrent layers, and what they read that is wider than a state.
 
@@ -79,6 +88,20 @@ def recurrent(operations: list[Operation], hidden: int) -> set[int]:
     states = {operation.state[1] for operation in inside if operation.state}
     read = {operation.tensor[-1] for operation in inside if operation.tensor}
     return states | {size for size in read if size > hidden} | {each.gates for each in inside if each.gates}
+
+
+def flattened(operations: list[Operation], widths: set[int]) -> set[int]:
+    """Return the sizes of products' inner or last axes that are all elements of a sample's map of some channels.
+
+    A linear layer reads the maps in a row, or writes what is cut into maps again.
+
+    Args:
+        operations: forward operators of one rank.
+        widths: the channels.
+    """
+    maps = {operation.tensor for operation in operations if operation.tensor and len(operation.tensor) > 2}
+    whole = {prod(shape[1:]) for shape in maps if shape[1] in widths}
+    return whole & {size for each in operations if each.is_product() for size in each.product[1:]}
 
 
 def beside(operations: list[Operation], hidden: int) -> set[int]:

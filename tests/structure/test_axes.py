@@ -29,15 +29,21 @@ Call = tuple[str, list[object]]
 
 
 def followed(
-    folder: Path, calls: list[Call], batch: int, sequence: int | None, inside: int = 0, update: str = ""
+    folder: Path,
+    calls: list[Call],
+    batch: int,
+    sequence: int | None,
+    inside: int = 0,
+    update: str = "",
+    outer: int = 0,
 ) -> dict[str, tuple[Labels, ...]]:
     """Return the labels of each call's tensors, by what it reads, of calls one after the other on a thread.
 
-    As many as `inside` run in the first one; those named `update` are the optimizer's.
+    As many as `inside` run in the one at `outer`; those named `update` are the optimizer's.
     """
     events = [
         {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 10 * place}
-        | {"dur": 5 if place else 10 * inside + 9, "args": {"Input Dims": dims}}
+        | {"dur": 10 * inside + 9 if place == outer else 5, "args": {"Input Dims": dims}}
         for place, (name, dims) in enumerate(calls)
     ]
     folder.mkdir(exist_ok=True)
@@ -260,6 +266,25 @@ def test_a_product_reads_two_tensors_of_as_many_elements_that_nothing_read_befor
     calls += [("aten::bmm", [[12, 50, 8], [12, 8, 50]])]
     left, right = followed(tmp_path, calls, 3, 50)["aten::bmm"]
     assert (kinds(left), kinds(right)) == ([BATCH, SEQUENCE, ""], [BATCH, "", SEQUENCE])
+
+
+def test_a_product_inside_another_reads_what_that_does_also_where_nothing_tells_how_long_a_sequence_is(
+    tmp_path: Path,
+) -> None:
+    # Four windows of each of three images, and four heads: keys have as many elements as queries, cut otherwise.
+    queries, keys = [12, 4, 49, 8], [12, 4, 8, 49]
+    moves = ("aten::expand", "aten::reshape", "aten::clone", "aten::_unsafe_view")
+    calls: list[Call] = [
+        ("aten::linear", [[3, 196, 32], [32, 32], [32]]),
+        ("aten::view", [[3, 196, 32], []]),
+        ("aten::transpose", [[12, 49, 4, 8], [], []]),
+        ("aten::transpose", [queries, [], []]),
+        ("aten::matmul", [queries, keys]),
+    ]
+    calls += [(name, [shape, []]) for shape in (queries, keys) for name in moves]
+    calls += [("aten::bmm", [[48, 49, 8], [48, 8, 49]])]
+    left, right = followed(tmp_path, calls, 3, None, inside=9, outer=4)["aten::bmm"]
+    assert (left[0], right[0]) == 2 * (((BATCH, 3), (CONSTANT, 16)),)
 
 
 def test_what_one_operator_alone_reads_is_not_left_for_a_tensor_from_nowhere(tmp_path: Path) -> None:

@@ -491,6 +491,29 @@ def test_all_channels_of_a_net_without_layers_grow_but_those_of_images_and_class
     assert wider.rescaled((16, 3, 7, 7)) == (32, 3, 7, 7)
 
 
+def test_classes_that_a_softmax_runs_over_are_no_channels_however_many(described: Callable[..., Description]) -> None:
+    scores: Operator = ("aten::_log_softmax", ((BATCH, 64, 32, 32),))
+    net = [*residual(16, 32), convolution(32, 32, 16), *residual(32, 32), convolution(64, 32, 32)]
+    assert Sizes.of(described(Plain([convolution(16, 32, 3), *net, scores]))).channels == (32,)
+
+
+def test_a_map_that_a_linear_layer_reads_in_a_row_grows_as_its_channels(described: Callable[..., Description]) -> None:
+    flat = [linear(BATCH, 32 * 64, 40), linear(BATCH, 40, 32 * 64), ("aten::view", ((BATCH, 32, 8, 8),))]
+    net = [*residual(16, 16), convolution(32, 8, 16), *residual(32, 8), *flat]
+    sizes = Sizes.of(described(Plain([convolution(16, 16, 3), *net, convolution(3, 8, 32)])))
+    assert (sizes.layers, sizes.hidden, sizes.channels) == (None, 16, (32, 2048))
+
+
+def test_multiples_of_the_width_that_layers_lead_to_grow_along(described: Callable[..., Description]) -> None:
+    scales = linear(BATCH, WIDTH, 6 * WIDTH)
+    sizes = Sizes.of(described(Plain([*STEM, *[scales, *windowed(10, 1, (10, 16))] * 4, *HEAD])))
+    wider = Symbols(sizes, replace(sizes, hidden=2 * WIDTH, ffn=8 * WIDTH))
+    assert wider.rescaled((6 * WIDTH, WIDTH)) == (12 * WIDTH, 2 * WIDTH)
+    # What is twice the FFN's width follows that.
+    twice = replace(sizes, channels=(8 * WIDTH,))
+    assert Symbols(twice, replace(twice, ffn=6 * WIDTH)).rescaled((8 * WIDTH, WIDTH)) == (12 * WIDTH, WIDTH)
+
+
 def test_stages_of_filters_for_each_channel_have_one_width(described: Callable[..., Description]) -> None:
     def stage(width: int, side: int) -> list[Operator]:
         filters = ("aten::convolution", ((BATCH, width, side, side), (width, 1, 7, 7)))

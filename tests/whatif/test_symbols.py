@@ -41,6 +41,14 @@ def test_what_tokens_are_mixed_to_stays_though_it_is_as_many_as_the_width() -> N
     assert wider.rescaled((128, 71)) == (256, 71)
 
 
+def test_sides_of_images_that_are_as_long_as_the_net_is_wide_stay() -> None:
+    net = Sizes(None, 32, None, None, None, None, None, 9, 1, None, 1, 1, 1)
+    wider = Symbols(net, replace(net, hidden=48))
+    assert wider.rescaled((9, 3, 32, 32)) == (9, 3, 32, 32)
+    assert wider.rescaled((9, 32, 32, 32)) == (9, 48, 32, 32)
+    assert wider.rescaled((9, 4, 8, 32)) == (9, 4, 8, 48)
+
+
 def test_a_size_that_is_everything_at_once_is_told_by_the_tensor() -> None:
     back = Symbols(LARGE, SMALL)  # sequence, micro-batch and hidden are all 128
     assert sorted(back.rescaled((128, 128, 128))) == [32, 71, 128]

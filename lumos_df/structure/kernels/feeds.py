@@ -20,8 +20,9 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
     last of its shape on its thread, else, behind an operator that moves axes, one of as many elements; else something
     of the operator before, and, if there is one, the first tensor of the last operator that took rows of its width
     and whose result was not read before. A linear layer reads what was turned right before also where the axes that
-    changed places are of one size. Where two results of as many elements were not read yet, and one operator reads
-    both, as a product of heads does, the first that it reads may be either.
+    changed places are of one size. What the operator around reads is not behind one that moved axes inside of it, such
+    as the second of two matrices in front of which the first was cut. Where two results of as many elements were not
+    read yet, and one operator reads both, as a product of heads does, the first that it reads may be either.
 
     Args:
         order: operators with shapes, thread by thread, each in its order [k].
@@ -90,7 +91,12 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
             how[filled] = NEXT
             also = NONE
             turned = linear[k] and site == first_site[k] and seen[shape] == moved_at[at] and turns[at]
-            if last[shape] != NONE and seen[shape] >= moved_at[at] and not turned:
+            around = kind[parent[i]] if parent[i] >= 0 else NONE
+            given = False
+            if around != NONE:
+                for other in range(first_site[around], first_site[around + 1] - 1):
+                    given = given or shape_of_site[other] == shape
+            if last[shape] != NONE and (given or seen[shape] >= moved_at[at]) and not turned:
                 source[filled] = last[shape]
                 how[filled] = SAME
             elif moved[at] != NONE:

@@ -279,7 +279,7 @@ class Symbols:
 
     def _read(self, shape: Shape, wide: int, labels: Labels) -> Shape:
         choices = list(map(self._choices, shape, labels))
-        if self._has_maps and len(shape) > _FIRST_SIDE + 1 and any(each.kind == WIDTH for each in choices[1]):
+        if self._has_maps and _has_sides(shape, choices):
             choices[_FIRST_SIDE:] = [[_Reading(CONSTANT, size, 0)] for size in shape[_FIRST_SIDE:]]
         best = min(product(*choices[-_LAST_AXES:]), key=_cost)
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
@@ -305,6 +305,13 @@ def is_all(shapes: list[object], sizes: Sizes) -> bool:
     if not (isinstance(first, list) and len(first) == 1 and isinstance(first[0], int)):
         return False
     return _ALL_SHARE < first[0] / parameters(sizes) < 1 / _ALL_SHARE
+
+
+def _has_sides(shape: Shape, choices: list[list[_Reading]]) -> bool:
+    """Return whether a tensor is of maps, channels and then sides, or of images whose sides are as long as a width."""
+    wide = [any(reading.kind == WIDTH for reading in readings) for readings in choices]
+    is_image = len(shape) == _FIRST_SIDE + 2 and shape[1] <= _SMALL and shape[2] == shape[3]
+    return len(shape) > _FIRST_SIDE + 1 and (wide[1] or (is_image and wide[_FIRST_SIDE]))
 
 
 def _cost_of_constant(size: int) -> int:
@@ -334,7 +341,8 @@ def _values(old: Sizes, new: Sizes) -> Iterator[tuple[int, int, int, int, str]]:
         if before is not None and after is not None:
             yield kind, cost, before, after, inputs
     for size in old.channels:
-        yield WIDTH, 2, size, max(1, round(size * (new.hidden or 1) / (old.hidden or 1))), ""
+        # They follow what else has their size: the FFN's, or a share of the heads.
+        yield WIDTH, 5, size, max(1, round(size * (new.hidden or 1) / (old.hidden or 1))), ""
 
 
 def _times(*factors: int | None) -> int | None:

@@ -141,17 +141,21 @@ class Sizes:
 
 def _channels(about: Description) -> tuple[int, ...]:
     hidden = about.facts["hidden"].number
-    if about.facts["model"].value == "transformer" or hidden is None:
+    if hidden is None:
         return ()
     trace, structure = about.ranks[0].trace, about.ranks[0].structure
     operations = shapes.operations(trace, structure.phase, structure.layer)
+    if about.facts["model"].value == "transformer":
+        return tuple(sorted(widths_inside.multiples(operations, hidden)))
     if about.facts["model"].value == "convolutional" and not structure.layers:
-        return tuple(sorted(widths_inside.between(operations) - {hidden}))
+        between = widths_inside.between(operations)
+        return tuple(sorted((between | widths_inside.flattened(operations, between)) - {hidden}))
     inside = widths_inside.recurrent(operations, hidden)
     convolved = widths_inside.channels(operations).keys()
     # Others are tokens that a convolution mixes. Stages beside that of the layers grow along.
     if about.facts["model"].value == "convolutional" and hidden in convolved:
         inside |= convolved | widths_inside.between(operations)
+        inside |= widths_inside.flattened(operations, inside | {hidden})
     for width in (hidden, *inside):
         inside = inside | widths_inside.beside(operations, width)
     # One channel in is a filter of its own for each channel.
