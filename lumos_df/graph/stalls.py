@@ -20,7 +20,7 @@ from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import groups, load
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows, shape_codes
-from lumos_df.graph.steps import steps
+from lumos_df.graph.steps import Steps, steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
 
@@ -69,10 +69,10 @@ def find(
 
     Of several steps the longest like row of one is held against the longest of the others, the second against the
     second: a stall takes over twice as long as in any other step, and its step loses over twice as much to stalls as
-    the others usually do, or it is but noise. In one step, those few calls do that take over twice as long as all
-    others, those first launches of kernels, however many, that take over twice as long as all that launch one again,
-    and those few stretches that do inside an operator's first call, or that no trace beside it has; and
-    what gets memory where none is given back, with what that costs around it.
+    the others usually do, and is longer for it, or it is but noise. In one step, those few calls do that take over
+    twice as long as all others, those first launches of kernels, however many, that take over twice as long as all
+    that launch one again, and those few stretches that do inside an operator's first call, or that no trace beside it
+    has; and what gets memory where none is given back, with what that costs around it.
 
     Args:
         graph: the trace.
@@ -116,7 +116,8 @@ def find(
         stalls = (longest != NONE) & (took - longest >= np.maximum(least, longest)) & may[compared]
         unusual = np.ones(len(stalls), np.bool_)
         if several:
-            unusual = _of_unusual_steps(rows.step[row[compared]], np.where(stalls, took - longest, 0), marks.number)
+            of_step, lost = rows.step[row[compared]], np.where(stalls, took - longest, 0)
+            unusual = _of_unusual_steps(of_step, lost, marks.number) & _longer_for_it(marks.place(of_step), lost, marks)
             stalls &= unusual | every
         longest[told[compared]] = 0
         stalls |= told[compared]
@@ -241,6 +242,23 @@ def _of_unusual_steps(
     usual = (lost[by_loss[low + (low >= turn)]] + lost[by_loss[high + (high >= turn)]]) / 2
     unusual: NDArray[np.bool_] = (lost > 2 * usual)[place]
     return unusual
+
+
+def _longer_for_it(place: NDArray[np.int64], over: NDArray[np.int64], marks: Steps) -> NDArray[np.bool_]:
+    """Return which rows are of a step that most of what it loses makes longer than the shortest other [k].
+
+    On a machine that does other things each step is held up somewhere else, and none is longer for it than the rest.
+
+    Args:
+        place: of the step of each row [k].
+        over: what its step loses with it, ns [k].
+        marks: the steps, two or more.
+    """
+    lasts = marks.high - marks.low
+    shortest = np.full(len(lasts), lasts.min())
+    shortest[lasts.argmin()] = np.partition(lasts, 1)[1]
+    longer: NDArray[np.bool_] = (2 * (lasts - shortest) >= np.bincount(place, over, len(lasts)))[place]
+    return longer
 
 
 def _in_other_steps(like: NDArray[np.int64], step: NDArray[np.int32], ns: NDArray[np.int64]) -> NDArray[np.int64]:

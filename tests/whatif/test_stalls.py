@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lumos_df import Corpus
@@ -58,6 +59,37 @@ def test_what_befalls_another_rank_in_each_step_comes_again(tmp_path: Path) -> N
         assert row["step_ns"] == pytest.approx(other["original_step_ns"], rel=0.02)
         assert row["step_ns"] > 10_000_000
         assert not any(text.startswith("left out") for text in row["warnings"])
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["one step", "each step"])
+def test_a_step_that_is_no_longer_than_those_held_up_elsewhere_has_no_stalls(
+    tmp_path: Path,
+    everywhere: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """A step is held up for 6 ms before one operator, and the others, perhaps, as long before all of theirs."""
+    write(simulate(Job(ranks=1, layers=3, steps=3)), Profiler(memory=False, stacks=False), tmp_path / "job")
+    (file,) = (tmp_path / "job").glob("*.gz")
+    recorded = json.loads(gzip.decompress(file.read_bytes()))
+    events = recorded["traceEvents"]
+    named = [event for event in events if event.get("cat") == "user_annotation"]
+    marks = sorted(event["ts"] for event in named if event["name"].startswith("ProfilerStep#"))
+    calls = np.array(sorted({event["ts"] for event in events if event.get("cat") == "cpu_op"}))
+    inside = np.searchsorted(marks, calls) - 1
+    late = np.zeros(len(calls))
+    late[np.flatnonzero(inside == 1)[2]] = 6000
+    for step in (0, 2) if everywhere else ():
+        late[inside == step] = 6000 / (inside == step).sum()
+    until = np.append(0, np.cumsum(late))
+    for event in events:
+        if "ts" in event:
+            end = event["ts"] + event.get("dur", 0)
+            event["ts"] += until[np.searchsorted(calls, event["ts"], side="right")]
+            if event.get("cat") != "kernel" and "dur" in event:
+                event["dur"] = end + until[np.searchsorted(calls, end, side="right")] - event["ts"]
+    file.write_bytes(gzip.compress(json.dumps(recorded).encode()))
+    # No dependency explains why kernels come later as well.
+    told = estimate(ingested(tmp_path / "corpus", file), parse(["micro_batch=8"]), force=True).to_pylist()
+    assert any(text.startswith("left out 1 stall") for text in told[0]["warnings"]) != everywhere
 
 
 def test_stalls_are_kept_on_demand(stalled: Path) -> None:
