@@ -21,7 +21,7 @@ from lumos_df.base.errors import HardwareError
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph import host_spread
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
-from lumos_df.graph.event_graph import EventGraph, run
+from lumos_df.graph.event_graph import EventGraph, Run, run
 from lumos_df.graph.gpu_pace import GpuPace
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import Job, Played
@@ -196,10 +196,14 @@ class AdvisedJob:
     def _ends(self) -> StepEnds:
         return step_ends(self.event_graph, self.played.replays)
 
+    def simulate(self, changed: ChangedGraph) -> Run:
+        """Simulate the changed job."""
+        own, lag, floor, transfer = changed.own, changed.lag, changed.floor, changed.transfer
+        return run(replace(self.event_graph, own=own, lag=lag, floor=floor, transfer=transfer))
+
     def changed_steps_ns(self, changed: ChangedGraph) -> NDArray[np.int64]:
         """Simulate the changed job and return how long its steps are, ns [steps]."""
-        graph, ends = self.event_graph, self._ends
-        result = run(replace(graph, own=changed.own, lag=changed.lag, floor=changed.floor, transfer=changed.transfer))
+        graph, ends, result = self.event_graph, self._ends, self.simulate(changed)
         first = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).max)
         last = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).min)
         np.minimum.at(first[:, 0], ends.gpu_extent, result.start[ends.gpu_node])

@@ -20,7 +20,7 @@ def of_waits(ranks: list[Rows], waits: CollectiveWaits) -> NDArray[np.bool_]:
     late_ns: NDArray[np.float64] = mean - waits.waiting
     step = np.concatenate([rows.step[waits.row[waits.of_trace(place)]] for place, rows in enumerate(ranks)])
     known = (waits.last != NONE) & (step >= 0)
-    return steady(_by_step(len(ranks), waits.trace[known], step[known], late_ns[known]))
+    return steady(sums_by_step(len(ranks), waits.trace[known], step[known], late_ns[known]))
 
 
 def of_host_waits(
@@ -33,11 +33,11 @@ def of_host_waits(
         rank, step: of each row of a collective, by place of the rank [k].
         wait_ns: how long it waits for the last member, ns [k].
     """
-    waited = _by_step(ranks, rank, step, wait_ns)
+    waited = sums_by_step(ranks, rank, step, wait_ns)
     return steady(waited.mean(axis=0) - waited)
 
 
-def _by_step(ranks: int, rank: NDArray[np.int64], step: NDArray[np.int64], ns: NDArray[Any]) -> NDArray[np.float64]:
+def sums_by_step(ranks: int, rank: NDArray[np.int64], step: NDArray[np.int64], ns: NDArray[Any]) -> NDArray[np.float64]:
     """Return the sums of times of each rank and step, ns [ranks, steps]."""
     numbers, place = np.unique(step, return_inverse=True)
     sums = np.zeros((ranks, len(numbers)))

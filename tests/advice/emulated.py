@@ -76,7 +76,7 @@ def advice_on(folder: Path) -> Advised:
     of_job = AdvisedJob(corpus, loaded, loaded.replay())
     found = ranked(of_job, [remedy for rule in RULES for remedy in rule(of_job)])
     for advice in found:
-        if advice.worthwhile and not (advice.remedy.view or advice.remedy.switches):
+        if advice.worthwhile and not (advice.remedy.view or advice.remedy.switches or advice.remedy.bought):
             assert FIGURE.findall(advice.remedy.what)[0] in shown_figures(of_job, advice.remedy), advice.remedy.what
     return Advised(of_job, found)
 

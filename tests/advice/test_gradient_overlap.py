@@ -21,6 +21,17 @@ def test_one_reduction_at_the_end_is_the_first_advice(tmp_path: Path, job: Job) 
     assert first.gain_ns == pytest.approx(true_gain_ns(late, job), rel=0.1)
 
 
+@pytest.mark.parametrize("job", [HEALTHY, replace(HEALTHY, ranks=4, layers=4, batch=8)])
+def test_kernels_that_wait_for_each_reduction_are_the_first_advice(tmp_path: Path, job: Job) -> None:
+    slow = replace(job, factors=(("AllReduce", 3.0),))
+    awaited = replace(slow, awaited=True)
+    said = advised(tmp_path, awaited)
+    true = true_gain_ns(awaited, slow)
+    assert said.first.remedy.rule == "gradient_overlap"
+    assert said.first.gain_ns == pytest.approx(true, rel=0.1)
+    assert said.first.low_ns < true < said.first.high_ns
+
+
 @pytest.mark.parametrize("bucket_bytes", [1, 25_000_000, 25 << 20])
 def test_buckets_that_go_when_they_are_full_are_fine(tmp_path: Path, bucket_bytes: int) -> None:
     said = advised(tmp_path, replace(HEALTHY, bucket_bytes=bucket_bytes)).advice

@@ -36,14 +36,20 @@ class Job:
     """Sequences a rank and step."""
     longer: int = 0
     """Each step's sequences have so many tokens more than those of the one before."""
+    lengths: tuple[int, ...] = ()
+    """How long sequences are, by turns: rank r has in step s those of place r + s. None: all `sequence`."""
     bucket_bytes: int = 25_000_000
     """Gradients are all-reduced once this much is ready."""
     reduced_bytes: Literal[2, 4] = DTYPE_BYTES
     """Size of a gradient's elements while it is reduced: bfloat16 or float32."""
+    awaited: bool = False
+    """Kernels wait for each reduction of gradients before they go on."""
     compressed: bool = False
     """Buckets of float32 gradients are cast to bfloat16, reduced, and cast back on a stream of their own."""
+    batch_bytes: int = 0
+    """A batch this large is copied from pinned memory, as other work; 0: the tokens."""
     prefetch_bytes: int = 0
-    """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
+    """A batch this large is copied on a stream of its own instead, while gradients are cleared."""
     pageable_bytes: int = 0
     """A batch this large is copied from pageable memory instead, for which the host waits."""
     ahead_bytes: int = 0

@@ -128,7 +128,7 @@ class _Trainer:
         of_rank = replace(job, products="fp32") if rank == job.single_rank else job
         build = recommender if job.tables else transformer
         self._models = [
-            captured(build(replace(of_rank, sequence=job.sequence + step * job.longer)), job.captured)
+            captured(build(replace(of_rank, sequence=_sequence(job, rank, step))), job.captured)
             for step in range(job.steps)
         ]
         self._model = self._models[0]
@@ -193,9 +193,9 @@ class _Trainer:
             with self._main.frame("<built-in function sleep>"):
                 yield self._sleep_ns
         yield from self._load()
-        batch_bytes = (
-            self._job.prefetch_bytes or self._job.pageable_bytes or self._job.ahead_bytes or 8 * self._job.tokens
-        )
+        job = self._job
+        ahead_bytes = job.prefetch_bytes or job.pageable_bytes or job.ahead_bytes
+        batch_bytes = ahead_bytes or job.batch_bytes or 8 * job.tokens
         batch = self._main.allocate(batch_bytes)
         if self._job.ahead_bytes:
             yield from self._main.order(COPY_STREAM, COMPUTE_STREAM)
@@ -437,6 +437,8 @@ class _Trainer:
         if not self._job.compressed:
             name = "_reduce_scatter_base" if self._job.zero else "allreduce"
             yield from self._all_reduce(thread, step, elements, reduced, name)
+            if self._job.awaited:
+                yield from thread.hold(COMPUTE_STREAM, reduced[-1])
             return
         cast = Operator("aten::_to_copy", ((elements,),), (elementwise("cast", elements, _CAST_TENSORS),))
         yield from thread.run(cast)
@@ -497,6 +499,11 @@ class _Trainer:
                 yield from self._main.launch(memcpy("DtoH (Device -> Pageable)", DTYPE_BYTES))
                 yield from self._main.synchronize(COMPUTE_STREAM)
             yield from self._main.busy()
+
+
+def _sequence(job: Job, rank: int, step: int) -> int:
+    """Return how many tokens the sequences of a rank have in a step, counted from 0."""
+    return job.lengths[(rank + step) % len(job.lengths)] if job.lengths else job.sequence + step * job.longer
 
 
 def _other_micro_batch(job: Job) -> Operator:

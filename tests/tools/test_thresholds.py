@@ -38,6 +38,7 @@ NO_DECISION = {
     "advice.rules.stall._MOST",
     "advice.rules.synchronisation._MOST",
     "advice.rules.unfused_attention._PRODUCTS",
+    "advice.rules.validation._AGAIN",
     "base.kernel_cache._UNUSED_DAYS",
     "calibrate.levenberg_marquardt._ENOUGH",
     "calibrate.levenberg_marquardt._NEAR",

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.rules.pageable_copy import share_without_room
+from lumos_df.advice.rules.copy_to_gpu import beside_kernels, share_without_room
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import COMMUNICATION, KERNEL, MEMCPY
+from lumos_df.schema.codes import MEMCPY
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -45,7 +45,6 @@ def _copies(graph: TraceGraph) -> NDArray[np.int32]:
     """Return the copies to the host on streams that run kernels, too."""
     rows, gpu = graph.rows, graph.gpu
     named = rows.named(lambda name: "DtoH" in name or "DeviceToHost" in name)[gpu.row]
-    computes = (rows.kind[gpu.row] == KERNEL) & (rows.family[gpu.row] != COMMUNICATION)
-    shared = np.isin(rows.stream[gpu.row], np.unique(rows.stream[gpu.row[computes]]))
-    copies: NDArray[np.int32] = gpu.row[named & shared & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
+    chosen = named & beside_kernels(graph) & gpu.launched & (rows.kind[gpu.row] == MEMCPY)
+    copies: NDArray[np.int32] = gpu.row[chosen]
     return copies

@@ -24,7 +24,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     reductions = gradient_reductions(advised)
     if not len(reductions):
         return
-    sooner = np.min([_sooner(advised, reductions, place) for place in range(len(advised.graphs))], axis=0)
+    unheld = _without(advised, reductions)
+    sooner = np.min([_sooner(advised, reductions, unheld, place) for place in range(len(advised.graphs))], axis=0)
     # The steps cannot gain more than that.
     if 100 * sooner.mean() < typical_values.LEAST_PCT * advised.steps_ns.mean():
         return
@@ -39,7 +40,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="gradient_overlap",
         what=f"the backward pass could hide {format_ns(int(sooner.mean()))} a step of the reductions of gradients: "
-        f"reduce them in buckets of {format_bytes(BUCKET_BYTES)}, each once it is full",
+        f"reduce them in buckets of {format_bytes(BUCKET_BYTES)}, each once it is full, while kernels go on",
         known=Known.REPLAYED,
         rests_on=format_count(len(reductions), "reduction"),
         apply=apply,
@@ -56,10 +57,25 @@ class _Gradients:
     """When all is over that host and GPU do for it and those before, in the replay, job time, ns."""
 
 
-def _sooner(advised: AdvisedJob, reductions: GradientReductions, place: int) -> NDArray[np.int64]:
+def _without(advised: AdvisedJob, reductions: GradientReductions) -> NDArray[np.int64]:
+    """Return when each node of the job would end if no reduction took any time, job time, ns [N]."""
+    changed = ChangedGraph.of(advised.event_graph)
+    reductions.add(changed, -reductions.transfer)
+    return advised.simulate(changed).end
+
+
+def _sooner(
+    advised: AdvisedJob, reductions: GradientReductions, unheld: NDArray[np.int64], place: int
+) -> NDArray[np.int64]:
     """Return how much sooner a rank's gradients would let each sequence of reductions end, ns [sequences].
 
     FAR where the rank takes no part, 0 where the sizes of its gradients are not known.
+
+    Args:
+        advised: the job.
+        reductions: of all ranks.
+        unheld: when each node of the job ends where no reduction holds it up, ns [N].
+        place: of the rank.
     """
     base, rows = int(advised.event_graph.base[place]), advised.ranks[place]
     mine = (reductions.member >= base) & (reductions.member < base + len(rows))
@@ -67,7 +83,7 @@ def _sooner(advised: AdvisedJob, reductions: GradientReductions, place: int) -> 
     sooner = np.full(int(reductions.sequence[-1]) + 1, int(FAR))
     if not len(part):
         return sooner
-    gradients = _gradients(advised, place)
+    gradients = _gradients(advised, unheld, place)
     for sequence in np.unique(reductions.sequence[part]).tolist():
         inside = reductions.sequence[part] == sequence
         of_step = gradients.step == rows.step[row[inside][0]]
@@ -114,7 +130,7 @@ def _last_of_buckets(moved: NDArray[np.float64], present: NDArray[np.int64]) -> 
     return np.unique(np.minimum(np.searchsorted(moved, np.cumsum(present) - 0.5), end))
 
 
-def _gradients(advised: AdvisedJob, place: int) -> _Gradients:
+def _gradients(advised: AdvisedJob, unheld: NDArray[np.int64], place: int) -> _Gradients:
     rows, replay = advised.ranks[place], advised.played.replays[place]
     row = np.flatnonzero(rows.named(lambda name: name == GRADIENT) & (rows.kind == CPU_OP))
     code, words = advised.texts(place, "input_dims", row)
@@ -127,6 +143,21 @@ def _gradients(advised: AdvisedJob, place: int) -> _Gradients:
     key = packed(np.append(thread, rows.thread[row]), np.append(at, rows.end[around]))
     by_key = np.argsort(key[: len(launched)], kind="stable")
     before = np.searchsorted(key[by_key], key[len(launched) :]) - 1
-    over = np.where(before >= 0, replay.run.end[launched[by_key[np.maximum(before, 0)]]], 0)
+    last = launched[by_key[np.maximum(before, 0)]]
+    over = np.where(before >= 0, replay.run.end[last] - _held(advised, unheld, place, rows.step[row], last), 0)
     ready = np.maximum(over, replay.end[row]) + advised.event_graph.shift[place]
     return _Gradients(step=rows.step[row], elements=elements, ready=np.maximum.accumulate(ready))
+
+
+def _held(
+    advised: AdvisedJob, unheld: NDArray[np.int64], place: int, step: NDArray[np.int32], row: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how long reductions of their step hold up some rows of the GPU, ns [rows].
+
+    What comes before the first of them holds up all.
+    """
+    base = int(advised.event_graph.base[place])
+    later = advised.played.run.end[base + row] - unheld[base + row]
+    _, first, of_step = np.unique(step, return_index=True, return_inverse=True)
+    held: NDArray[np.int64] = np.maximum(later - later[first][of_step], 0)
+    return held

@@ -1,6 +1,7 @@
 """Ranks without GPUs that others wait for in collectives of the host, such as gloo's: what if they were as quick."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from lumos_df.advice import steady_lateness
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.rules.late_rank import Excess, cause, excess_of, listed, uneven
+from lumos_df.advice.rules.late_rank import cause, excess_of, listed, uneven
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
 from lumos_df.graph.host_collectives import meanwhile, met
@@ -37,7 +38,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     most = max(int(waits[~of_late].sum()) / others - int(waits[of_late].sum()) / len(late), 0.0) * len(late)
     lost = int(own.sum() + lag.sum())
     alike = excess_of(advised, late)
-    alike = Excess(own=np.minimum(alike.own, own), lag=np.minimum(alike.lag, lag), floor=np.zeros_like(own))
+    alike = replace(alike, own=np.minimum(alike.own, own), lag=np.minimum(alike.lag, lag), floor=np.zeros_like(own))
     more_work = 2 * (alike.own.sum() + alike.lag.sum()) < lost
     larger, part = uneven(advised, late, alike)
     why = "work that the others do not have" if more_work else larger or cause(advised, late, alike)[1]

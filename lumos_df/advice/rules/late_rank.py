@@ -11,6 +11,7 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.pipelines import pipelines
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import typical_values
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.same_rows import longest, same_rows, usual
 from lumos_df.schema.codes import NONE, THREAD
@@ -26,6 +27,8 @@ class Excess:
     """[m] edges of the job."""
     floor: NDArray[np.int64]
     """[N] how much later the recording of its rank begins to work."""
+    net: NDArray[np.int64]
+    """[ranks] all of that, less what they are quicker in."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -36,6 +39,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         return
     caused = np.bincount(waits.trace[waits.last[matched]], waits.waiting[matched], ranks)
     late = np.flatnonzero((caused > caused.mean()) & steady_lateness.of_waits(advised.ranks, waits))
+    # Who waits for a late rank in a group comes late to the next, with nothing that takes longer.
+    late = late[100 * excess_of(advised, late).net[late] >= typical_values.LEAST_PCT * _recorded_ns(advised)[late]]
     if not len(late):
         return
     excess = excess_of(advised, late)
@@ -50,7 +55,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     steps = max(len(replay.low) for replay in advised.played.replays)
     numbers = [advised.ranks[place].rank for place in late.tolist()]
     silent, why = cause(advised, late, excess)
-    longest = format_ns(round(caused.max() / steps / (ranks - 1)))
+    longest = format_ns(round(caused[late].max() / steps / (ranks - 1)))
     yield Remedy(
         rule="late_rank",
         what=f"{listed(numbers)} {'is' if len(numbers) == 1 else 'are'} waited for, "
@@ -90,17 +95,18 @@ def excess_of(advised: AdvisedJob, late: NDArray[np.int64], *, joined: bool = Tr
     # A kernel of a name may be any work; what the host does before or in a row of a name is alike wherever it stands.
     expected = usual(same[others], graph.own[others], same[mine])
     otherwise = np.where(gpu[mine] | (not joined), NONE, longest(like[others], graph.own[others], like[mine]))
-    own[mine] = _over(graph.own[mine], np.where(expected == NONE, otherwise, expected), joined=joined)
+    own[mine] = _more(graph.own[mine], expected, otherwise, joined=joined)
     lag = np.zeros(len(graph.lag), np.int64)
     on_thread = np.concatenate([each.edges.kind == THREAD for each in advised.graphs]) & (graph.lag >= 0)
     mine, others = (np.flatnonzero(on_thread & (is_late[rank[graph.dst]] == of)) for of in (True, False))
     to_mine, to_others = graph.dst[mine], graph.dst[others]
     expected = usual(same[to_others], graph.lag[others], same[to_mine])
     otherwise = np.where(joined, longest(like[to_others], graph.lag[others], like[to_mine]), NONE)
-    lag[mine] = _over(graph.lag[mine], np.where(expected == NONE, otherwise, expected), joined=joined)
+    lag[mine] = _more(graph.lag[mine], expected, otherwise, joined=joined)
     began = np.array([_begins(advised, place) for place in range(len(ranks))])
     later = np.where(is_late & joined, np.maximum(began - int(np.median(began[~is_late])), 0), 0)
-    return Excess(own=own, lag=lag, floor=later[rank])
+    net = later + np.bincount(rank, own, len(ranks)) + np.bincount(rank[graph.dst], lag, len(ranks))
+    return Excess(own=np.maximum(own, 0), lag=np.maximum(lag, 0), floor=later[rank], net=net.astype(np.int64))
 
 
 def _begins(advised: AdvisedJob, place: int) -> int:
@@ -110,8 +116,18 @@ def _begins(advised: AdvisedJob, place: int) -> int:
     return int(first) + int(advised.event_graph.shift[place])
 
 
-def _over(values: NDArray[np.int64], of_others: NDArray[np.int64], *, joined: bool) -> NDArray[np.int64]:
-    return np.where(of_others == NONE, 0 if joined else values, np.maximum(values - of_others, 0))
+def _more(
+    values: NDArray[np.int64], expected: NDArray[np.int64], at_most: NDArray[np.int64], *, joined: bool
+) -> NDArray[np.int64]:
+    """Return by how much times differ from those of the same rows, or exceed the longest like ones; NONE: of none."""
+    above = np.where(at_most == NONE, 0 if joined else values, np.maximum(values - at_most, 0))
+    return np.where(expected == NONE, above, values - expected)
+
+
+def _recorded_ns(advised: AdvisedJob) -> NDArray[np.int64]:
+    """Return how long the steps of each rank are in the replay, ns [ranks]."""
+    steps = np.cumsum([0, *(len(replay.low) for replay in advised.played.replays)])
+    return np.add.reduceat(advised.steps_ns, steps[:-1])
 
 
 def cause(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> tuple[bool, str]:

@@ -1,6 +1,7 @@
 """Forward passes of which nothing learns, such as validation, in each step: what if there were none."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import ANNOTATION, BACKWARD, CPU_OP, FORWARD, NONE, OTHER_PHASE
 from lumos_df.schema.words import OPTIMIZER_STEP
+
+_AGAIN: Final = 2
+"""It takes so many times to tell that something comes again."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -39,7 +43,7 @@ def _passes(rows: Rows, phase: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDA
 
     They stand behind the optimizer's step; or a number is read of them before anything learns: what else comes before
     that step may be of use for it, as a teacher's pass is. They multiply as often as the step's forward pass. Steps
-    count that have a backward pass, of which half have to have such passes: else these stand in few steps already.
+    count that have a backward pass, of which two have to have such passes: what one has may never come again.
 
     Args:
         rows: the rows of a rank.
@@ -59,8 +63,8 @@ def _passes(rows: Rows, phase: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDA
     outer = outermost(rows)
     sequence = packed(rows.thread[outer], rows.step[outer])
     late = rows.ts[outer] >= behind[rows.step[outer]]
-    early = ~late & (phase[outer] == FORWARD) & ~learns(rows)[outer]
-    free = ((phase[outer] == OTHER_PHASE) | early) & (rows.thread[outer] == thread[rows.step[outer]])
+    unlearnt = (phase[outer] == FORWARD) & ~learns(rows)[outer]
+    free = ((phase[outer] == OTHER_PHASE) | unlearnt) & (rows.thread[outer] == thread[rows.step[outer]])
     run = runs_of(packed(sequence, late), free)
     multiply = np.flatnonzero((rows.kind == CPU_OP) & (rows.step >= 0) & rows.named(PRODUCT.match))
     held = np.zeros(len(rows), np.bool_)
@@ -79,7 +83,7 @@ def _passes(rows: Rows, phase: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDA
     again, once = (np.bincount(rows.step[outer[mine]], products[mine], steps) for mine in (passes, forward))
     trains = np.bincount(rows.step[outer[phase[outer] == BACKWARD]], minlength=steps) > 0
     whole = trains & (once > 0) & (again >= once)
-    if 2 * np.count_nonzero(whole) < np.count_nonzero(trains) or not whole.any():
+    if np.count_nonzero(whole) < min(_AGAIN, max(int(np.count_nonzero(trains)), 1)):
         return nothing, nothing, 0
     passes &= whole[rows.step[outer]]
     # From the first to the last that the forward pass has, too.

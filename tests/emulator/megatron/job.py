@@ -32,6 +32,8 @@ class Megatron:
     seed: int = 0
     slower: tuple[float, ...] = ()
     """By rank: its kernels take so many times as long; none: as long as usual."""
+    slow_links: tuple[tuple[tuple[int, ...], float], ...] = ()
+    """(ranks, factor): what exactly these ranks exchange transfers so many times as long."""
     one_replica: bool = False
     """Only the first of the data-parallel replicas runs. Without noise all do the same at the same time, so that the
     collectives between them begin and end as if all ran."""

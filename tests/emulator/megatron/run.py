@@ -30,6 +30,7 @@ def simulate(job: Megatron) -> Outcome:
         payload = collective.elements * collective.element_bytes
         reduces = all_reduce_ns if collective.name == "allreduce" else one_way_ns
         ns = send_ns(payload, collective.route) if collective.route else reduces(payload, collective.ranks)
+        ns *= dict(job.slow_links).get(collective.ranks, 1.0)
         return ns * (1 + job.transfer_noise * (2 * chance.random() - 1))
 
     fabric = Fabric(engine, transfer_ns)

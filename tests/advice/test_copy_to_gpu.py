@@ -1,4 +1,4 @@
-"""Batches copied from pageable memory hold the host and the GPU; the gain is that of the job that copies ahead."""
+"""Batches whose copies hold the host or the GPU; the gain is that of the job that copies ahead."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +16,19 @@ JOB = Job(ranks=2, steps=3)
 def test_copying_from_pageable_memory_is_the_first_advice(tmp_path: Path, batch_bytes: int, moved: str) -> None:
     pageable, ahead = replace(JOB, pageable_bytes=batch_bytes), replace(JOB, ahead_bytes=batch_bytes)
     first = advised(tmp_path, pageable).first
-    assert first.remedy.rule == "pageable_copy"
+    assert first.remedy.rule == "copy_to_gpu"
     assert first.remedy.what.startswith(f"{moved} a step copied to the GPU from pageable memory")
     assert first.remedy.rests_on == "6 rows of copies"
     assert first.gain_ns == pytest.approx(true_gain_ns(pageable, ahead), rel=0.1)
 
 
+def test_copying_between_kernels_is_the_first_advice(tmp_path: Path) -> None:
+    between, ahead = replace(JOB, batch_bytes=10_000_000), replace(JOB, ahead_bytes=10_000_000)
+    first = advised(tmp_path, between).first
+    assert first.remedy.rule == "copy_to_gpu"
+    assert first.remedy.what.startswith("9.54 MiB a step copied to the GPU while kernels wait")
+    assert first.gain_ns == pytest.approx(true_gain_ns(between, ahead), rel=0.1)
+
+
 def test_pinned_copies_ahead_are_fine(tmp_path: Path) -> None:
-    assert not advised(tmp_path, replace(JOB, ahead_bytes=10_000_000)).of_rule("pageable_copy")
+    assert not advised(tmp_path, replace(JOB, ahead_bytes=10_000_000)).of_rule("copy_to_gpu")

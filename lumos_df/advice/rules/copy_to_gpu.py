@@ -1,7 +1,9 @@
-"""Copies to the GPU from pageable memory: what if the host's memory were pinned, and they ran ahead of their use."""
+"""Copies to the GPU that kernels or the host wait for: what if they ran ahead of their use, from pinned memory."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,9 @@ from lumos_df.base.units import format_bytes, format_count
 from lumos_df.graph import calls
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import KERNEL, MEMCPY, NONE, RUNTIME, SYNC_EDGE
+from lumos_df.schema.codes import COMMUNICATION, FORWARD, KERNEL, MEMCPY, NONE, OTHER_PHASE, RUNTIME, SYNC_EDGE
+
+_TO_GPU: Final = re.compile(r"HtoD|HostToDevice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,8 @@ class _Copies:
     """[k]"""
     moved: NDArray[np.int64]
     """[k] bytes, 0 where they are not known."""
+    pageable: NDArray[np.bool_]
+    """[k] whether from pageable memory."""
     kept: NDArray[np.float64]
     """[k] share of its time for which the step has no room."""
     call: NDArray[np.int64]
@@ -34,7 +40,7 @@ class _Copies:
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose to pin what is copied to the GPU, and to copy it ahead."""
+    """Propose to copy ahead, from pinned memory, what is copied to the GPU."""
     parts = [_copies(advised, place) for place in range(len(advised.graphs))]
     copies = _Copies(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _Copies.__slots__})
     if not len(copies.copy):
@@ -45,11 +51,17 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         changed.own[copies.copy] = np.round(changed.own[copies.copy] * copies.kept).astype(np.int64)
         changed.own[copies.call] = np.minimum(changed.own[copies.call], copies.call_ns)
 
+    words, moved = advised.words, f"{format_bytes(int(copies.moved.sum()) // len(advised.steps_ns))} a step"
+    if 2 * copies.moved[copies.pageable].sum() > copies.moved.sum():
+        what = (
+            f"{moved} copied to the GPU from pageable memory, for which the host waits: pin it ({words.pins}) and copy "
+            f"it ahead, with {words.copies_ahead} on a stream of its own"
+        )
+    else:
+        what = f"{moved} copied to the GPU while kernels wait: copy it ahead, on a stream of its own"
     yield Remedy(
-        rule="pageable_copy",
-        what=f"{format_bytes(int(copies.moved.sum()) // len(advised.steps_ns))} a step copied to the GPU from pageable "
-        f"memory, for which the host waits: pin it ({advised.words.pins}) and copy it ahead, with "
-        f"{advised.words.copies_ahead} on a stream of its own",
+        rule="copy_to_gpu",
+        what=what,
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(copies.copy), 'row')} of copies",
         apply=apply,
@@ -59,19 +71,30 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 def _copies(advised: AdvisedJob, place: int) -> _Copies:
     graph, replay = advised.graphs[place], advised.played.replays[place]
     rows, gpu = graph.rows, graph.gpu
-    pageable = rows.named(lambda name: "HtoD (Pageable" in name)[gpu.row]
-    copy = gpu.row[pageable & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
+    pageable = rows.named(lambda name: "HtoD (Pageable" in name)
+    # What comes after the forward pass may be of this step, and nobody has it sooner.
+    batch = np.isin(advised.phase(place), (FORWARD, OTHER_PHASE)) & rows.named(_TO_GPU.search)
+    chosen = pageable[gpu.row] | (batch[gpu.row] & beside_kernels(graph))
+    copy = gpu.row[chosen & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
     call = np.unique(rows.parent[copy])
     kept = share_without_room(graph, replay, copy)
     base = int(advised.event_graph.base[place])
     return _Copies(
         copy=base + copy.astype(np.int64),
+        pageable=pageable[copy],
         moved=np.where(rows.in_bytes[copy] == rows.null, 0, rows.in_bytes[copy]),
         kept=np.full(len(copy), kept),
         call=base + call.astype(np.int64),
         call_ns=np.full(len(call), _launch_ns(graph)),
         wait=int(advised.edge_base[place]) + _waits(graph, copy, call),
     )
+
+
+def beside_kernels(graph: TraceGraph) -> NDArray[np.bool_]:
+    """Return which rows of the GPU are on streams that run kernels, too [rows of the GPU]."""
+    rows, gpu = graph.rows, graph.gpu
+    computes = (rows.kind[gpu.row] == KERNEL) & (rows.family[gpu.row] != COMMUNICATION)
+    return np.isin(rows.stream[gpu.row], np.unique(rows.stream[gpu.row[computes]]))
 
 
 def share_without_room(graph: TraceGraph, replay: Replay, copy: NDArray[np.int32]) -> float:
