@@ -83,6 +83,8 @@ class Job:
     """How long the first launch of each layer loads its code in the second step."""
     python_ns: int = 1_500
     """Host time of a module's Python code on each side of what it calls."""
+    averaged: int = 0
+    """So many numbers are averaged over ranks, one after another, before the host reads one at the end of a step."""
     late_metrics_rank: int | None = None
     """Ranks average a number at the end of each step, this one at the beginning of the next; None: no rank does."""
     kernel_noise: float = 0.03

@@ -227,6 +227,10 @@ class _Trainer:
                 self._main.release(saved.activation)
         else:
             yield from self._learn(step, tape)
+        for _ in range(self._job.averaged):
+            over: list[Event] = []
+            yield from self._all_reduce(self._main, step, _METRICS, over)
+            yield from self._main.hold(COMPUTE_STREAM, over[0])
         yield from self._read_number()
         self._main.release(batch)
 
