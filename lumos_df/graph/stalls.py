@@ -21,6 +21,7 @@ from lumos_df.graph.job import groups, load
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows, shape_codes
 from lumos_df.graph.steps import Steps, steps
+from lumos_df.graph.steps import works as worked
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
 
@@ -97,6 +98,8 @@ def find(
     # In one step stretches are like all others of the thread: none of a name comes before the same.
     like = packed(np.where(works & (not several), NONE, name), rows.thread[row], works)
     in_step = (rows.step[row] >= 0) | (marks.mark[0] == NONE)
+    # Nobody waits for a watchdog, which sleeps between its questions.
+    in_step &= np.isin(rows.thread[row], rows.thread[worked(rows)])
     loads = ~works & (not several) & np.isin(item, np.flatnonzero(first_launches(graph)))
     grows = ~works & np.isin(item, growth(rows)) & (not several)
     may = ~works | several

@@ -8,8 +8,9 @@ import pytest
 
 from lumos_df.advice.remedy import Known
 from lumos_df.advice.steady_lateness import steady
-from tests.advice.emulated import advised, true_gain_ns
-from tests.emulator import Job
+from tests.advice.emulated import BRIEF, advice_on, advised, true_gain_ns
+from tests.emulator import Job, write
+from tests.emulator.megatron import Megatron, simulate
 
 HEALTHY = Job(ranks=4, steps=3, batch=8)
 
@@ -48,6 +49,16 @@ def test_a_late_rank_is_told_among_ranks_that_differ(tmp_path: Path) -> None:
     assert said.first.remedy.rule == "late_rank"
     assert said.first.remedy.what.startswith("rank 2 is waited for")
     assert said.first.low_ns <= true_gain_ns(sleepy, NOISY) <= said.first.high_ns
+
+
+def test_who_waits_for_a_late_rank_in_a_group_is_not_blamed_in_the_next(tmp_path: Path) -> None:
+    sound = Megatron(tp=4, dp=2, layers=1, micro_batches=2, micro_batch=2, vocabulary=8192, steps=3)
+    slow = simulate(replace(sound, slower=(1.0,) * 5 + (1.5, 1.0, 1.0)))
+    write(slow, BRIEF, tmp_path / "traces")
+    (late,) = advice_on(tmp_path).of_rule("late_rank")
+    assert late.remedy.what.startswith("rank 5 is waited for")
+    true = np.mean([step.step_ns for step in slow.steps]) - np.mean([step.step_ns for step in simulate(sound).steps])
+    assert late.low_ns < true < late.high_ns
 
 
 def test_who_is_late_once_is_not_late_in_every_step() -> None:

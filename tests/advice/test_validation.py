@@ -9,7 +9,7 @@ from lumos_df.advice.rules import validation
 from tests.advice.emulated import Advised, advice_on
 from tests.trace.literal import Event, annotation, kernel, launch, op, write
 
-STEPS, PRODUCTS = 4, 3
+STEPS, PRODUCTS = 5, 3
 BEHIND, BEFORE = 1000, 680
 """Where in a step of 2000 us a pass of 600 us begins: behind the optimizer's step, or before it."""
 
@@ -35,10 +35,11 @@ def job(
     gpu: bool = False,
     reads: bool = False,
     learns: bool = False,
+    wrapped: bool = False,
 ) -> Advised:
     """Return what is said of a job of which so many steps have so many passes without a backward one.
 
-    `reads`: whether a number is read behind these; `learns`: of a loss.
+    `reads`: whether a number is read behind these; `learns`: of a loss; `wrapped`: they are DistributedDataParallel's.
     """
     events: list[Event] = []
     for step, begin in enumerate(range(0, 2000 * STEPS, 2000)):
@@ -50,6 +51,7 @@ def job(
             events += [
                 event for k in range(passes) for event in products(begin + at + 300 * k, backward=None, count=count)
             ]
+            events += [annotation("DistributedDataParallel.forward", begin + at, 300 * passes)] * wrapped
         if reads:
             loss: dict[str, Any] = {"Sequence_number": 20, "Fwd_thread_id": 0} if learns else {}
             node = "autograd::engine::evaluate_function: SumBackward0"
@@ -70,6 +72,13 @@ def test_passes_behind_the_optimizer_are_the_first_advice(tmp_path: Path) -> Non
     assert first.remedy.what.startswith("forward passes of which nothing learns take 580 us a step: ")
     assert first.remedy.rests_on == f"{2 * PRODUCTS * STEPS} products of which nothing learns"
     assert first.gain_ns == pytest.approx(580_000, rel=0.02)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_passes_of_some_steps_are_told(tmp_path: Path, *, wrapped: bool) -> None:
+    [advice] = job(tmp_path, steps=2, wrapped=wrapped).of_rule("validation")
+    assert advice.remedy.rests_on == f"{2 * PRODUCTS * 2} products of which nothing learns"
+    assert advice.gain_ns == pytest.approx(580_000 * 2 / STEPS, rel=0.02)
 
 
 def test_samples_of_the_step_need_no_second_pass(tmp_path: Path) -> None:

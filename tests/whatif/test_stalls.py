@@ -123,6 +123,23 @@ def test_without_steps_the_few_that_take_far_longer_are_stalls(stalled: Path, tm
     assert all(text.startswith("cudaLaunchKernel of aten::") for text in listed["what"])
 
 
+def test_a_watchdog_that_sleeps_is_no_stall(tmp_path: Path) -> None:
+    """It asks at its own pace whether an event is over: in one of three steps twice."""
+    write(simulate(replace(HEALTHY, ranks=1)), Profiler(memory=False, stacks=False), tmp_path / "job")
+    (file,) = (tmp_path / "job").glob("*.gz")
+    recorded = json.loads(gzip.decompress(file.read_bytes()))
+    marks = [event for event in recorded["traceEvents"] if event["name"].startswith("ProfilerStep#")]
+    call = next(event for event in recorded["traceEvents"] if event["name"] == "cudaLaunchKernel")
+    for turn in range(5):
+        at = marks[0]["ts"] + 0.7 * turn * marks[0]["dur"]
+        args = {"correlation": 1_000_000 + turn}
+        recorded["traceEvents"].append(
+            {**call, "name": "cudaEventQuery", "tid": 777, "ts": at, "dur": 1.0, "args": args}
+        )
+    file.write_bytes(gzip.compress(json.dumps(recorded).encode()))
+    assert Corpus(ingested(tmp_path / "corpus", file)).view("stall").is_empty()
+
+
 @pytest.mark.parametrize(("pauses", "copied"), [((4,), 0), ((4, 8), 4)])
 def test_copies_of_the_one_layer_that_paused_in_the_only_step_do_not_pause(
     tmp_path: Path, pauses: tuple[int, ...], copied: int
