@@ -383,7 +383,9 @@ def _vocabulary(operations: list[Operation], products: list[Operation], hidden: 
     tables = [size for size in tables if size != sequence] or tables
     if tables:
         return Fact(max(tables), "shape", "rows of the embedding table")
-    wide = [size for size in heads if size > _VOCABULARY_TIMES * hidden]
+    # What a product reads again is no score of words.
+    read = {operation.product[1] for operation in products}
+    wide = [size for size in heads if size > _VOCABULARY_TIMES * hidden and size not in read]
     if wide:
         return Fact(max(wide), "shape", "columns of the matrix product after the layers")
     return unknown("no operator looks tokens up in a table of the hidden size, and none leads to a vocabulary")

@@ -18,23 +18,12 @@ from lumos_df.graph.rows import Rows, coded, numbers, read
 from lumos_df.schema import PHASES
 from lumos_df.schema.codes import NONE, OTHER_PHASE
 from lumos_df.structure.early_rows import twins
+from lumos_df.structure.read_tensors import read_tensors
+from lumos_df.structure.texts import Texts
 
 _SIZES: Final = re.compile(r"\s*\[(\s*\d{1,10}\s*(?:,\s*\d{1,10}\s*){0,2})\]\s*")
 """One to three whole numbers in brackets, as CUDA has them of grids and blocks."""
 _WORDS: Final = ("phase", "grid", "block", "input_dims", "input_types", "dtype")
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """A column of n words."""
-
-    code: NDArray[np.int32]
-    """Place in `words`, NONE for null."""
-    words: list[str]
-
-    def where(self, hit: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows have a word for which `hit`, one value a word, holds."""
-        return np.append(hit, False)[self.code]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +41,7 @@ class Trace:
     block: Texts
     """Thread block of kernels."""
     dims: Texts
-    """Shapes of the inputs, as JSON."""
+    """Shapes of the inputs, as JSON; of products those alone that they read."""
     types: Texts
     """Their types."""
     dtype: Texts
@@ -95,6 +84,7 @@ def extend(corpus: Path, rows: Rows) -> Trace:
         raise CorpusError(unreadable(folder / "operators.parquet", error, "ingest the trace again")) from None
     texts = {name: Texts(*coded(table[name])) for name in _WORDS}
     place = np.array([*(PHASES.index(word) for word in texts["phase"].words), OTHER_PHASE], np.int8)
+    dims, types = read_tensors(rows, texts["input_dims"], texts["input_types"])
     return Trace(
         rows=rows,
         twin=twins(rows, texts["grid"].code, texts["block"].code),
@@ -102,8 +92,8 @@ def extend(corpus: Path, rows: Rows) -> Trace:
         layer=numbers(table["layer"], pa.int32(), NONE),
         grid=texts["grid"],
         block=texts["block"],
-        dims=texts["input_dims"],
-        types=texts["input_types"],
+        dims=dims,
+        types=types,
         dtype=texts["dtype"],
         group_ranks={
             str(group["group"]): (

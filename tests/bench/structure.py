@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from lumos_df.structure import labelled_rows, repetition
-from lumos_df.structure.labelled_rows import Texts, Trace
+from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import understand
+from lumos_df.structure.texts import Texts
 from lumos_df.trace.ingest import ingest
 from tests.bench.graph import repeat
 from tests.bench.measure import claim

@@ -3,6 +3,7 @@
 import pytest
 
 from lumos_df.model.hardware import Hardware
+from lumos_df.model.kernels.attention import OVERHEAD_KEYS
 from lumos_df.schema.dtypes import BF16, FP8, FP16, FP32, PRECISION_TABLE
 from lumos_df.whatif.durations.named_precision import machines
 from lumos_df.whatif.job.recorded_gpu import Machine
@@ -60,3 +61,14 @@ def test_a_product_of_the_jobs_width_takes_the_new_type_and_others_keep_theirs()
 def test_a_gpu_without_the_precision_multiplies_16_bits() -> None:
     was, will = machines("e4m3_gemm", machine("h100-sxm", BF16), machine("a100-sxm-80", BF16))
     assert (was.precision, will.precision) == (FP8, FP16)
+
+
+def test_attention_starts_its_tiles_as_the_program_does_that_was_measured() -> None:
+    """An A100's kernels start a tile in a tenth of the keys that an H100's best ones take: few keys are as many."""
+    old, new = machine("a100-sxm-80", BF16), machine("h100-sxm", BF16)
+    was, will = machines("flash_fwd_kernel", old, new)
+    rows = [each.row["attention"][0, OVERHEAD_KEYS] for each in (was, will, new)]
+    assert rows[0] == rows[1] < 0.2 * rows[2]
+    assert (
+        machines("flash_fwd_kernel", old, machine("a100-sxm-80", FP16))[1].row["attention"][0, OVERHEAD_KEYS] == rows[0]
+    )

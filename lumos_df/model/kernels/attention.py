@@ -16,6 +16,9 @@ from lumos_df.model.kernels.gemm import gemm_seconds
 QUERIES = 128
 """Queries of one tile of the fused kernel."""
 
+OVERHEAD_KEYS = 3
+"""Place of `overhead_keys` in the vector of `AttentionParameters`."""
+
 BACKWARD_OPERATIONS = 2.5
 """Matrix products of the backward pass, five, over those of the forward pass, two."""
 
@@ -79,8 +82,8 @@ def attention_seconds(
     rows = min(float(QUERIES), float(seq_q))
     tiles = np.ceil(seq_q * (1.0 / QUERIES)) * heads * batch
     tile_key = operations * rows * head_dim / rate
-    longest = last + params[3]
-    compute = max(tiles / sms * (keys + params[3]) + params[5] * longest, longest) * tile_key
+    longest = last + params[OVERHEAD_KEYS]
+    compute = max(tiles / sms * (keys + params[OVERHEAD_KEYS]) + params[5] * longest, longest) * tile_key
     moved = 2.0 * dtype_bytes * batch * head_dim * (float(heads) * seq_q + float(kv_heads) * seq_k) * touched
     memory = moved / hbm_bandwidth
     longer = max(compute, memory)

@@ -1,10 +1,12 @@
-"""The precision in which a kernel multiplies, as its name says it: one job may multiply in several."""
+"""What a kernel that multiplies runs on, before and after a change: in the precision that its name says, of several."""
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
 from lumos_df.model.hardware import Hardware
+from lumos_df.model.kernels.attention import OVERHEAD_KEYS
 from lumos_df.schema.dtypes import BF16, FP8, FP16, FP32, PRECISION_TABLE, PRECISIONS
 from lumos_df.whatif.job.recorded_gpu import TENSOR_FLOAT, Machine, usual_precision
 
@@ -22,7 +24,8 @@ CUTLASS, and rocBLAS (`Cijk_..._HHS_`)."""
 def machines(name: str, old: Machine, new: Machine) -> tuple[Machine, Machine]:
     """Return a kernel's GPU before and after a change, each with the precision that it multiplies there.
 
-    What multiplies in a precision of another width than the job keeps it. A GPU without it has one of 16 bits.
+    What multiplies in a precision of another width than the job keeps it. A GPU without it has one of 16 bits. The same
+    program runs on either: what a tile of attention takes to start, as a number of keys, stays.
 
     Args:
         name: the kernel's.
@@ -31,10 +34,18 @@ def machines(name: str, old: Machine, new: Machine) -> tuple[Machine, Machine]:
     """
     told = _told(name)
     if told is None:
-        return old, new
+        return old, _with_tiles_of(new, old)
     was, will = (_machine(each.hardware, told, tensor_float=bool(TENSOR_FLOAT.search(name))) for each in (old, new))
     follows = old.precision != new.precision and PRECISION_TABLE[told].bytes == old.element_bytes
-    return was, new if follows else will
+    return was, _with_tiles_of(new if follows else will, was)
+
+
+def _with_tiles_of(machine: Machine, other: Machine) -> Machine:
+    if machine.hardware == other.hardware:
+        return machine
+    row = machine.row.copy()
+    row["attention"][:, OVERHEAD_KEYS] = other.row["attention"][:, OVERHEAD_KEYS]
+    return replace(machine, row=row)
 
 
 @cache
