@@ -25,6 +25,7 @@ from lumos_df.schema.codes import (
     SOFTMAX,
 )
 from lumos_df.structure import micro_batches, passes, spread_labels, stacks
+from lumos_df.structure.axis_rules import JOINS
 from lumos_df.structure.compute_stream import ComputeKernels, attends_in_parts, compute_kernels
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
@@ -42,6 +43,7 @@ _OPERATORS: Final = (
 )
 """What the operators say of a model that runs on no GPU."""
 _CONVOLVES: Final = re.compile(r"aten::\w*conv(?:olution|\d?d)")
+_RECURS: Final = re.compile(r"aten::mkldnn_rnn_layer$")
 _BATCHED: Final = re.compile(r"aten::b(?:addb)?mm$")
 
 
@@ -94,6 +96,9 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
         found = found._replace(others=stacks.beside(kernels, forward, backward, linked))
     else:
         found, unlike = _alike_passes(kernels, times, linked)
+        if not times and _both_ways(trace, kernels):
+            forward, backward = passes.nothing(found.forward.place), passes.nothing(found.backward.place)
+            found, unlike = _Alike(found.phase, forward, backward, []), (0, 0)
     phase, forward, backward, others = found
     if not forward.layers:
         forward, backward = passes.nothing(forward.place), passes.nothing(backward.place)
@@ -181,6 +186,16 @@ def _alike_passes(
     unlike = next(((each.forward.layers, each.stacks) for each, together in found if together), (0, 0))
     phase, forward, backward, _ = found[0][0]
     return _Alike(phase, passes.nothing(forward.place), passes.nothing(backward.place), []), unlike
+
+
+def _both_ways(trace: Trace, kernels: ComputeKernels) -> bool:
+    """Return whether what two recurrent layers give is put together right behind them: they are one, read both ways.
+
+    As the first layer may read another width, and dropout lies between layers alone, what repeats is one direction, or
+    begins in the middle of a layer.
+    """
+    recurs, joins = (trace.rows.named(pattern.match)[kernels.row] for pattern in (_RECURS, JOINS))
+    return bool((recurs[:-1] & joins[1:]).any())
 
 
 def _up_and_down(

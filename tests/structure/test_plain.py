@@ -613,6 +613,18 @@ def test_both_directions_of_a_recurrent_layer_are_read_side_by_side_and_features
     ]
 
 
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_directions_of_recurrent_layers_are_no_layers(described: Callable[..., Description], layers: int) -> None:
+    def layer(reads: int) -> list[Operator]:
+        given = (TOKENS, BATCH, 64)
+        one_way = [*[("aten::select", ((8, BATCH, 64),))] * 2, recurrent(64, reads)]
+        return [*one_way * 2, ("aten::cat", (given, given)), ("aten::dropout", ((TOKENS, BATCH, 128),))]
+
+    net = [*layer(32), *layer(128) * (layers - 1)]
+    job = described(Plain([*net[:-1], linear(BATCH * TOKENS, 128, 19)]))
+    assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [None, 64, BATCH]
+
+
 @pytest.mark.parametrize(("known", "operators"), [(4, 8), (2, 16)])
 def test_the_repetition_with_the_count_that_is_known_is_taken(
     described: Callable[..., Description], known: int, operators: int
