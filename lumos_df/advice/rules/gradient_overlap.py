@@ -40,7 +40,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="gradient_overlap",
         what=f"the backward pass could hide {format_ns(int(sooner.mean()))} a step of the reductions of gradients: "
-        f"reduce them in buckets of {format_bytes(BUCKET_BYTES)}, each once it is full, while kernels go on",
+        f"reduce them in buckets of {format_bytes(BUCKET_BYTES)}, each once it is full, and let no kernel wait",
         known=Known.REPLAYED,
         rests_on=format_count(len(reductions), "reduction"),
         apply=apply,

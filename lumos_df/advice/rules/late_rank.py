@@ -1,7 +1,7 @@
 """Ranks that the others wait for: what if they took no longer for any row than the others do for the same row."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from lumos_df.advice.pipelines import pipelines
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
+from lumos_df.graph.event_graph import EventGraph
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.same_rows import longest, same_rows, usual
 from lumos_df.schema.codes import NONE, THREAD
@@ -30,6 +31,12 @@ class Excess:
     net: NDArray[np.int64]
     """[ranks] all of that, less what they are quicker in."""
 
+    def of_ranks(self, graph: EventGraph, late: NDArray[np.int64]) -> "Excess":
+        """Return that of some ranks alone, by their places."""
+        mine = np.isin(np.repeat(np.arange(len(graph.base) - 1), np.diff(graph.base)), late)
+        own, floor = (np.where(mine, each, 0) for each in (self.own, self.floor))
+        return replace(self, own=own, lag=np.where(mine[graph.dst], self.lag, 0), floor=floor)
+
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that ranks which make others wait more than their share, step after step, be as quick as the others."""
@@ -40,10 +47,11 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     caused = np.bincount(waits.trace[waits.last[matched]], waits.waiting[matched], ranks)
     late = np.flatnonzero((caused > caused.mean()) & steady_lateness.of_waits(advised.ranks, waits))
     # Who waits for a late rank in a group comes late to the next, with nothing that takes longer.
-    late = late[100 * excess_of(advised, late).net[late] >= typical_values.LEAST_PCT * _recorded_ns(advised)[late]]
+    excess = excess_of(advised, late)
+    late = late[100 * excess.net[late] >= typical_values.LEAST_PCT * _replayed_ns(advised)[late]]
     if not len(late):
         return
-    excess = excess_of(advised, late)
+    excess = excess.of_ranks(advised.event_graph, late)
     larger, part = uneven(advised, late, excess)
     own, lag, floor = (np.round(each * part).astype(np.int64) for each in (excess.own, excess.lag, excess.floor))
 
@@ -124,7 +132,7 @@ def _more(
     return np.where(expected == NONE, above, values - expected)
 
 
-def _recorded_ns(advised: AdvisedJob) -> NDArray[np.int64]:
+def _replayed_ns(advised: AdvisedJob) -> NDArray[np.int64]:
     """Return how long the steps of each rank are in the replay, ns [ranks]."""
     steps = np.cumsum([0, *(len(replay.low) for replay in advised.played.replays)])
     return np.add.reduceat(advised.steps_ns, steps[:-1])
