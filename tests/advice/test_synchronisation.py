@@ -34,6 +34,14 @@ def test_an_allocator_that_waits_is_told(tmp_path: Path, batch: int) -> None:
     assert allocator.gain_ns == pytest.approx(true_gain_ns(scarce, roomy), rel=0.1)
 
 
+def test_a_program_that_gives_memory_back_is_told_not_to(tmp_path: Path) -> None:
+    emptied = replace(HEALTHY, emptied=True)
+    first = advised(tmp_path, emptied).first
+    assert first.remedy.what.startswith("the allocator calls the driver")
+    assert first.remedy.what.endswith(": leave out torch.cuda.empty_cache()")
+    assert first.gain_ns == pytest.approx(true_gain_ns(emptied, HEALTHY), rel=0.1)
+
+
 def test_an_allocator_of_rocm_has_no_segments_that_expand(tmp_path: Path) -> None:
     said = advised_on_rocm(tmp_path, replace(HEALTHY, scarce_memory=True))
     what = said.of_rule("synchronisation")[0].remedy.what

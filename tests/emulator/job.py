@@ -71,6 +71,8 @@ class Job:
     """What ranks share out: nothing, the optimizer's work, gradients, too, or parameters as well."""
     scarce_memory: bool = False
     """Memory runs out after each forward pass: the allocator waits for the GPU and gives back what it kept."""
+    emptied: bool = False
+    """The program gives memory back there itself, outside of every operator."""
     reads: bool = False
     """Each layer begins with a number that the host reads from the GPU."""
     silence_ns: int = 0

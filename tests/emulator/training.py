@@ -240,6 +240,8 @@ class _Trainer:
         if self._job.scarce_memory:
             with self._main.operator("aten::empty"):
                 yield from self._main.reclaim()
+        if self._job.emptied:
+            yield from self._main.reclaim()
         finished = Signal()
         self._engine.start(self._backward(step, tape, finished), THREAD_HANDOFF_NS)
         yield finished

@@ -18,11 +18,12 @@ from lumos_df.graph import calls, typical_values
 from lumos_df.graph.distinct_texts import distinct
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import MEMCPY, NONE, SYNC_EDGE
+from lumos_df.schema.codes import CPU_OP, MEMCPY, NONE, RUNTIME, SYNC_EDGE
 
 _MOST: Final = 3
 """Operators that are proposed: those whose calls wait longest."""
 _ALLOCATES: Final = re.compile(r"^(?:cuda|hip)(?:Malloc|Free)$")
+_GIVES_BACK: Final = re.compile(r"^(?:cuda|hip)Free$")
 _TO_GPU: Final = re.compile(r"HtoD|HostToDevice")
 _READS_NUMBER: Final = re.compile(r"^aten::_local_scalar_dense$")
 _ALLOCATOR: Final = "the allocator"
@@ -77,15 +78,27 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def _less_allocation(advised: AdvisedJob, lasts: str) -> str:
     """Return what asks the driver for memory, and what makes it ask less."""
-    words = advised.words
+    words, only = advised.words, len(np.unique(advised.step_number)) == 1
     if words.torch:
         what, ways = "the allocator calls the driver", [words.keeps_memory] * bool(words.keeps_memory)
-        ways += ["leave it more memory"]
+        # A library that begins to work gives back memory that it never had.
+        emptied = not only and _emptied(advised)
+        ways = ["leave out torch.cuda.empty_cache()"] if emptied else [*ways, "leave it more memory"]
     else:
         what, ways = "memory is had from the driver and given back", ["keep it", f"use {words.keeps_memory}"]
     # The first step of a run gets all its memory, and the only one that was recorded may be that.
-    first = "warm up first; where it stays, " if len(np.unique(advised.step_number)) == 1 else ""
+    first = "warm up first; where it stays, " if only else ""
     return f"{what}, {lasts}: {first}{', or '.join(ways)}"
+
+
+def _emptied(advised: AdvisedJob) -> bool:
+    """Return whether most memory is given back outside of every operator: the program itself asks for that."""
+    within = []
+    for rows in advised.ranks:
+        given = np.flatnonzero(rows.of_kind(RUNTIME) & rows.named(_GIVES_BACK.search)).astype(np.int32)
+        within.append(rows.nearest(rows.kind == CPU_OP, given) >= 0)
+    inside = np.concatenate(within)
+    return 2 * int(np.count_nonzero(inside)) < len(inside)
 
 
 def _what(made_by: str, lasts: str, words: ProgramWords, *, copies_in: bool) -> str:
