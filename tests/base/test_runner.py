@@ -1,7 +1,6 @@
 import io
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import time
@@ -15,78 +14,28 @@ from hypothesis import strategies as st
 
 from lumos_df.base.errors import LumosError
 from lumos_df.base.outcome import WorkerError
-from lumos_df.base.runner import Engine, Progress, available_cpus, map_items, parse_shard, progress, shard
+from lumos_df.base.runner import Engine, Progress, map_items, parse_shard, progress, shard
+from tests.base.items import (
+    chatter,
+    cpus,
+    die_at_three,
+    die_the_first_time,
+    exhaust_memory_at_two,
+    leave_at_three,
+    note_or_return,
+    process_id,
+    raise_what_does_not_unpickle,
+    refuse_seven,
+    square,
+)
 
 ROOT = Path(__file__).parents[2]
 WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["in this process", "in two"])
 
 
-def square(number: int) -> int:
-    return number * number
-
-
-def refuse_seven(number: int) -> int:
-    if number == 7:
-        raise EOFError("seven")
-    return number
-
-
-def exhaust_memory_at_two(number: int) -> int:
-    if number == 2:
-        raise MemoryError
-    return number
-
-
-def die_at_three(number: int) -> int:
-    if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-def die_the_first_time(path: str) -> str:
-    if not Path(path).exists():
-        Path(path).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return path
-
-
-def leave_at_three(number: int) -> int:
-    if number == 3:
-        os._exit(5)
-    return number
-
-
-def chatter(number: int) -> int:
-    print("from Python")
-    os.write(1, b"from below Python\n")
-    return number + len(sys.stdin.read())
-
-
-def process_id(_: int) -> int:
-    return os.getpid()
-
-
-def cpus(_: int) -> int:
-    return available_cpus()
-
-
-def note_and_wait(path: str) -> None:
-    Path(path).write_text(str(os.getpid()))
-    time.sleep(60)
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-class TwoPartError(Exception):
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__(f"{first}, {second}")
-
-
-def raise_what_does_not_unpickle(_: int) -> None:
-    raise TwoPartError("one", "two")
 
 
 @WORKERS
@@ -163,12 +112,12 @@ def test_workers_are_other_processes_and_no_more_than_asked_for() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no process to a CPU")
 def test_as_many_workers_as_the_process_may_use_cpus() -> None:
-    code = f"""
+    code = """
 import os
 from lumos_df.base.runner import available_cpus, map_items
-from {__name__} import process_id
-os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
-print(available_cpus(), {{outcome.value for outcome in map_items(process_id, range(4))}} == {{os.getpid()}})
+from tests.base.items import process_id
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+print(available_cpus(), {outcome.value for outcome in map_items(process_id, range(4))} == {os.getpid()})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == ["1", "True"]
@@ -189,18 +138,13 @@ def test_fewer_workers_than_one_are_refused() -> None:
 
 def test_workers_end_with_the_iterator(tmp_path: Path) -> None:
     notes = [str(tmp_path / name) for name in ("a", "b")]
-    outcomes = map_items(_note_or_return, ["return", *notes], workers=3)
+    outcomes = map_items(note_or_return, ["return", *notes], workers=3)
     assert next(outcomes).value is None
     ids = [_wait_for_number(Path(note)) for note in notes]
     outcomes.close()  # type: ignore[attr-defined]  # a generator
     for process in ids:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
-
-
-def _note_or_return(path: str) -> None:
-    if path != "return":
-        note_and_wait(path)
 
 
 def _wait_for_number(path: Path) -> int:
