@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import typer.main
 import typer.testing
+from duckdb import DuckDBPyConnection
 
 from lumos_df.base import freed_memory
 from lumos_df.base.runner import available_cpus
@@ -127,6 +128,22 @@ def later_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert not ingest([SETS[1]], corpus).failed
 
     return made_once(tmp_path_factory, "later", make)
+
+
+@pytest.fixture(scope="session")
+def _bound_views() -> Iterator[DuckDBPyConnection]:
+    """A database with every table, empty, and every view over them: to bind these takes a second."""
+    with catalog.blank() as connection:
+        connection.execute("SET threads = 1")  # for a dozen rows more of them only cost
+        yield connection
+
+
+@pytest.fixture
+def empty_database(_bound_views: DuckDBPyConnection) -> Iterator[DuckDBPyConnection]:
+    """Every table, empty, and every view over them; what a test writes goes with it."""
+    _bound_views.begin()
+    yield _bound_views
+    _bound_views.rollback()
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from duckdb import DuckDBPyConnection
 
 from lumos_df.advice.on_demand import prepare_page
 from lumos_df.corpus import table_files
-from lumos_df.corpus.catalog import blank, connect
+from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.layout import trace_folder, write_manifest
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.ranking import pareto_front
@@ -111,9 +112,8 @@ def test_what_lacks_is_said_with_the_remedy(tmp_path: Path) -> None:
     assert drawn == {"breakdown", "timeline"}
 
 
-def test_commands_are_ready_for_a_shell() -> None:
-    with blank() as connection:
-        assert collect(connection, "my corpus")["option"] == "--corpus 'my corpus'"
+def test_commands_are_ready_for_a_shell(empty_database: DuckDBPyConnection) -> None:
+    assert collect(empty_database, "my corpus")["option"] == "--corpus 'my corpus'"
 
 
 def test_one_rank_without_steps_or_collectives(tmp_path: Path) -> None:
@@ -168,36 +168,35 @@ def test_two_runs_of_one_rank_are_told_apart(tmp_path: Path) -> None:
     assert all(re.fullmatch(r"0 \([0-9a-f]{6}\)", label) for label in labels)
 
 
-def test_hundreds_of_ranks_and_steps_fit() -> None:
-    with blank() as connection:
-        connection.execute(
-            """
-            INSERT INTO traces BY NAME
-            SELECT 't' || rank AS trace_id, 'big' AS job, rank, 0 AS clock_origin_ns, 1000 AS operators, 900 AS kernels,
-              0 AS memcpys, 0 AS memsets, []::VARCHAR[] AS warnings
-            FROM (SELECT unnest(range(512))::INTEGER AS rank)
-            """
-        )
-        # 60 steps of 20 ms on 512 ranks; each with 3 kernels on each of two streams.
-        connection.execute(
-            """
-            INSERT INTO operators BY NAME
-            WITH ranks AS (SELECT unnest(range(512))::INTEGER AS rank),
-            steps AS (SELECT rank, unnest(range(60))::INTEGER AS step FROM ranks)
-            SELECT 't' || rank AS trace_id, rank, (1_000_000 + step)::INTEGER AS op_id, 'annotation' AS kind,
-              'ProfilerStep#' || step AS name, step * 20_000_000 AS ts, 19_000_000 AS dur, NULL AS step
-            FROM steps
-            UNION ALL BY NAME
-            SELECT 't' || rank AS trace_id, rank, (step * 6 + nth)::INTEGER AS op_id, 'kernel' AS kind,
-              CASE WHEN nth % 2 = 0 THEN 'gemm' ELSE 'ncclDevKernel_AllReduce' END AS name,
-              CASE WHEN nth % 2 = 0 THEN 'gemm' ELSE 'communication' END AS family,
-              CASE WHEN nth % 2 = 1 THEN 'all_reduce' END AS collective,
-              step * 20_000_000 + nth * 2_800_000 + rank * 10 AS ts, 2_400_000 AS dur, step, 0 AS device,
-              7 + nth % 2 AS stream, nth AS seq, 'recorded' AS seq_evidence
-            FROM (SELECT *, unnest(range(6)) AS nth FROM steps)
-            """
-        )
-        data = collect(connection, "big")
+def test_hundreds_of_ranks_and_steps_fit(empty_database: DuckDBPyConnection) -> None:
+    empty_database.execute(
+        """
+        INSERT INTO traces BY NAME
+        SELECT 't' || rank AS trace_id, 'big' AS job, rank, 0 AS clock_origin_ns, 1000 AS operators, 900 AS kernels,
+          0 AS memcpys, 0 AS memsets, []::VARCHAR[] AS warnings
+        FROM (SELECT unnest(range(512))::INTEGER AS rank)
+        """
+    )
+    # 60 steps of 20 ms on 512 ranks; each with 3 kernels on each of two streams.
+    empty_database.execute(
+        """
+        INSERT INTO operators BY NAME
+        WITH ranks AS (SELECT unnest(range(512))::INTEGER AS rank),
+        steps AS (SELECT rank, unnest(range(60))::INTEGER AS step FROM ranks)
+        SELECT 't' || rank AS trace_id, rank, (1_000_000 + step)::INTEGER AS op_id, 'annotation' AS kind,
+          'ProfilerStep#' || step AS name, step * 20_000_000 AS ts, 19_000_000 AS dur, NULL AS step
+        FROM steps
+        UNION ALL BY NAME
+        SELECT 't' || rank AS trace_id, rank, (step * 6 + nth)::INTEGER AS op_id, 'kernel' AS kind,
+          CASE WHEN nth % 2 = 0 THEN 'gemm' ELSE 'ncclDevKernel_AllReduce' END AS name,
+          CASE WHEN nth % 2 = 0 THEN 'gemm' ELSE 'communication' END AS family,
+          CASE WHEN nth % 2 = 1 THEN 'all_reduce' END AS collective,
+          step * 20_000_000 + nth * 2_800_000 + rank * 10 AS ts, 2_400_000 AS dur, step, 0 AS device,
+          7 + nth % 2 AS stream, nth AS seq, 'recorded' AS seq_evidence
+        FROM (SELECT *, unnest(range(6)) AS nth FROM steps)
+        """
+    )
+    data = collect(empty_database, "big")
     (job,) = data["jobs"]
     assert len(render(data).encode()) < MAX_BYTES
     shown = job["sections"]["breakdown"]
@@ -209,13 +208,12 @@ def test_hundreds_of_ranks_and_steps_fit() -> None:
     assert len(job["sections"]["busy"]["data"]["busy"]["place"]) == 512
 
 
-def test_of_many_jobs_the_largest_are_shown() -> None:
-    with blank() as connection:
-        connection.execute(
-            "INSERT INTO traces BY NAME SELECT 't' || n AS trace_id, 'job' || n AS job, 0 AS rank, n AS operators, "
-            "n AS kernels, 0 AS memcpys, 0 AS memsets, []::VARCHAR[] AS warnings FROM (SELECT unnest(range(14)) AS n)"
-        )
-        data = collect(connection, "many")
+def test_of_many_jobs_the_largest_are_shown(empty_database: DuckDBPyConnection) -> None:
+    empty_database.execute(
+        "INSERT INTO traces BY NAME SELECT 't' || n AS trace_id, 'job' || n AS job, 0 AS rank, n AS operators, "
+        "n AS kernels, 0 AS memcpys, 0 AS memsets, []::VARCHAR[] AS warnings FROM (SELECT unnest(range(14)) AS n)"
+    )
+    data = collect(empty_database, "many")
     assert len(data["summaries"]) == 14
     assert {job["summary"]["job"] for job in data["jobs"]} == {f"job{number}" for number in range(2, 14)}
 
@@ -233,10 +231,9 @@ ESTIMATES = """
 """
 
 
-def test_estimates_are_ranked_with_their_front() -> None:
-    with blank() as connection:
-        connection.execute(ESTIMATES)
-        section = collect(connection, "plans")["plans"]
+def test_estimates_are_ranked_with_their_front(empty_database: DuckDBPyConnection) -> None:
+    empty_database.execute(ESTIMATES)
+    section = collect(empty_database, "plans")["plans"]
     shown = section["data"]["plans"]
     assert shown["step_ns"] == [80, 120, 150, 160, 100]
     assert shown["on_front"] == [True, True, True, False, False]
@@ -247,12 +244,11 @@ def test_estimates_are_ranked_with_their_front() -> None:
     )
 
 
-def test_a_stored_sweep_is_ranked(tmp_path: Path) -> None:
+def test_a_stored_sweep_is_ranked(empty_database: DuckDBPyConnection, tmp_path: Path) -> None:
     folder = tmp_path / "it's"
     grid = Grid.make(["llama-3-8b"], ["h100-sxm"], ["tp=1|2|4|8,pp=1|2,gpus=16|32,batch=64,mbs=1|2,zero=1"])
     stored = Search(grid, where="true", top=len(grid), folder=folder).run().best
-    with blank() as connection:
-        shown = collect(connection, "plans", folder)["plans"]["data"]["plans"]
+    shown = collect(empty_database, "plans", folder)["plans"]["data"]["plans"]
     ranked = stored.sort("fits", "iteration_time_s", "memory_gb", descending=[True, False, False])
     assert shown["fits"] == ranked["fits"].to_list()
     for name, column in (("iteration_time_s", "step_ns"), ("low_s", "low_ns"), ("memory_gb", "memory_bytes")):
@@ -262,10 +258,9 @@ def test_a_stored_sweep_is_ranked(tmp_path: Path) -> None:
     assert on_front == {(round(1e9 * time), gpus) for time, gpus in front.select("iteration_time_s", "gpus").rows()}
 
 
-def test_the_front_says_what_changes() -> None:
-    with blank() as connection:
-        connection.execute(ESTIMATES)
-        data = collect(connection, "plans")["plans"]["data"]
+def test_the_front_says_what_changes(empty_database: DuckDBPyConnection) -> None:
+    empty_database.execute(ESTIMATES)
+    data = collect(empty_database, "plans")["plans"]["data"]
     assert data["front"] == {
         "row": [0, 1, 2],
         "label": ["gpus16 tp8 dp2", "gpus8 tp2 dp4", "gpus8 tp4 dp2"],

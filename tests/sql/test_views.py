@@ -8,14 +8,12 @@ its cases a view must have each of them named.
 
 import csv
 import tomllib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
+from duckdb import DuckDBPyConnection
 
-from lumos_df.corpus.catalog import blank
 from lumos_df.corpus.kept_rows import keep_computed, keep_recorded
 from lumos_df.corpus.report import report_views
 from lumos_df.corpus.view_files import Macro, View, macros, views
@@ -34,14 +32,8 @@ def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line] for line in csv.reader(text.strip().splitlines(), skipinitialspace=True)]
 
 
-@cache
-def database() -> duckdb.DuckDBPyConnection:
-    return blank()
-
-
-def fill(case: dict[str, Any]) -> None:
+def fill(database: DuckDBPyConnection, case: dict[str, Any]) -> None:
     for table in TABLES:
-        database().execute(f"DELETE FROM {table.name}")
         header, *lines = cells(case.get(table.name, "-"))
         for place, line in enumerate(lines):
             implied = {"trace_id": "t", "rank": "0", "op_id": str(place)}
@@ -49,39 +41,38 @@ def fill(case: dict[str, Any]) -> None:
             row |= dict(zip(header, line, strict=True))
             names = ", ".join(f'"{name}"' for name in row)
             marks = ", ".join("?" for _ in row)
-            database().execute(
+            database.execute(
                 f"INSERT INTO {table.name}({names}) VALUES ({marks})", [value or None for value in row.values()]
             )
 
 
 @pytest.mark.parametrize(("view", "case"), PARAMETERS)
-def test_view(view: str, case: dict[str, Any]) -> None:
+def test_view(empty_database: DuckDBPyConnection, view: str, case: dict[str, Any]) -> None:
     assert case.keys() <= {table.name for table in TABLES} | {"expect", "call", "given"}
-    fill(case)
+    fill(empty_database, case)
     for name, rows in case.get("given", {}).items():
-        database().execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}")
+        empty_database.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}")
     columns, *rows = cells(case["expect"])
     selected = ", ".join(f"coalesce(\"{name}\"::VARCHAR, '')" for name in columns)
-    assert sorted(database().execute(f"SELECT {selected} FROM {case.get('call', view)}").fetchall()) == sorted(
+    assert sorted(empty_database.execute(f"SELECT {selected} FROM {case.get('call', view)}").fetchall()) == sorted(
         map(tuple, rows)
     )
 
 
 @pytest.mark.parametrize("view", report_views())
-def test_a_view_says_the_same_over_rows_that_are_kept(view: str) -> None:
-    fill(max(CASES[HERE / "report" / f"{view}.toml"].values(), key=lambda case: len(str(case))))
+def test_a_view_says_the_same_over_rows_that_are_kept(empty_database: DuckDBPyConnection, view: str) -> None:
+    fill(empty_database, max(CASES[HERE / "report" / f"{view}.toml"].values(), key=lambda case: len(str(case))))
     for table in TABLES:
-        database().execute(
+        empty_database.execute(
             f"INSERT INTO traces(trace_id) FROM (SELECT DISTINCT trace_id FROM {table.name}) "
             "WHERE trace_id NOT IN (SELECT trace_id FROM traces)"
         )
     ask = f"SELECT columns(*)::VARCHAR FROM {view} ORDER BY ALL"
-    plain = database().execute(ask).fetchall()
+    plain = empty_database.execute(ask).fetchall()
     assert plain
-    with database().cursor() as connection:
-        keep_recorded(connection, [view])
-        keep_computed(connection, [view])
-        assert connection.execute(ask).fetchall() == plain
+    keep_recorded(empty_database, [view])
+    keep_computed(empty_database, [view])
+    assert empty_database.execute(ask).fetchall() == plain
 
 
 @pytest.mark.parametrize(
