@@ -81,6 +81,7 @@ def rewritten(page: str, folder: Path, here: Here | None = None) -> str:
 
 def plain_commands(code: str) -> list[list[str]]:
     """Return the arguments of each command of a block that is nothing but commands of lumos-df; else none."""
+    code = re.sub(r"""^(lumos-df [^#'"\n]*)\\\n""", r"\1", code, flags=re.MULTILINE)  # a line that goes on in the next
     unquoted = re.sub(r"""'[^']*'|"[^"$`\\]*"|#.*""", "", code)
     others = [line for line in unquoted.splitlines() if line.strip() and not line.startswith("lumos-df ")]
     if others or _SHELLS_OWN.search(unquoted):

@@ -60,6 +60,12 @@ def test_what_is_no_longer_printed_is_replaced_and_the_rest_stays(tmp_path: Path
         ("lumos-df report | head -n 1\n", []),
         ('lumos-df report >> "$SUMMARY"\n', []),
         ('lumos-df sql "FROM $TABLE"\n', []),
+        (
+            "lumos-df report \\\n    --html page.html\nlumos-df sql 'FROM gap'\n",
+            [["report", "--html", "page.html"], ["sql", "FROM gap"]],
+        ),
+        ("# as ever \\\nlumos-df report\n", [["report"]]),
+        ("lumos-df report '\\\n'\n", [["report", "\\\n"]]),
         ("rm -rf corpus\nlumos-df report\n", []),
         ("lumos-df report\nrm -rf corpus\n", []),
         ("lumos-df export --output *.json\n", []),
