@@ -84,9 +84,9 @@ _SOFT: Final = 0.1
 _USUAL: Final = 0.3
 """Spread of a part that is believed of it before any run is seen: the order of those between sources."""
 
-_NEAR: Final = 0.1
-"""Share of the runs of a source's part that a spread is moved for by its logarithm. With half of it the host's part may
-take 29 times as long, for the sake of one source."""
+_NEAR: Final = 0.2
+"""Share of the runs of a source's part that a spread is moved for by its logarithm. With half of it communication may
+take four times as long, for the sake of one source, and intervals of unseen runs are wider and hold no more."""
 
 
 def unlike(some: Sequence[Source], chosen: Chosen, doublings: Callable[[MeasuredRuns], Array] | None = None) -> float:

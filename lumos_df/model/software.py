@@ -110,7 +110,11 @@ SOFTWARE_COLUMNS: Final = (
     Column("token_once", "1: a token goes once to a rank or node, however many of its experts are there (DeepEP)"),
     Column("fp8_dispatch", "1: where products run in fp8, tokens and gradients go to experts in 8 bits (DeepSeek)"),
     Column("fp8_blocks", "1: products in fp8 have a scale for each 128 elements instead of one (DeepSeek)"),
-    Column("zigzag", "1: context-parallel ranks take pieces of the sequence with equal parts of the causal half"),
+    Column(
+        "zigzag",
+        "1: context-parallel ranks take pieces of the sequence with equal parts of the causal half, and pass keys on in"
+        " a ring behind attention; 0: they take pieces in order, and gather all keys first",
+    ),
     Column("attention", "place in ATTENTION_KERNELS: which kernel its fused attention is"),
     Column(
         "last_again",
@@ -273,7 +277,8 @@ class Software:
     a tensor (DeepSeek-V3, DeepGEMM). On Hopper those are other kernels; elsewhere they are taken to be the same."""
     zigzag: bool
     """Whether context-parallel ranks take pieces of the sequence with equal parts of the causal half, one early, one
-    late; else the last rank has the most."""
+    late, and pass keys on in a ring while they attend to those before (zigzag ring attention, `cp_comm_type = "p2p"` of
+    Megatron-Core); else the last rank has the most, and all keys are gathered first."""
     attention: str
     """Which kernel fused attention is, of ATTENTION_KERNELS. FlashAttention-2 has no code of its own for Hopper, and on
     Blackwell frameworks take cuDNN's."""

@@ -101,6 +101,7 @@ BARE: Final = replace(
     hop_s=0.0,
     network_share=1.0,
     token_once=False,
+    zigzag=False,
     fp8_dispatch=False,
     fp8_blocks=False,
     micro_batch_s=0.0,

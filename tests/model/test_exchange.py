@@ -9,14 +9,38 @@ from numpy.typing import NDArray
 from lumos_df.model.fitted import load, vector
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.attention import attention_seconds
-from lumos_df.model.kernels.cost import EP_S, FORWARD, KINDS, PASSES, block_cost, ranks_seconds
+from lumos_df.model.kernels.cost import (
+    ATTENTION_S,
+    BACKWARD_INPUT,
+    CP_S,
+    EP_S,
+    FORWARD,
+    KINDS,
+    PASSES,
+    block_cost,
+    kernel_factor,
+    ranks_seconds,
+    ring_seconds,
+)
 from lumos_df.model.kernels.data_parallel import data_parallel_seconds
 from lumos_df.model.kernels.expert_operators import expert_block
-from lumos_df.model.kernels.layer_operators import COLUMNS, COMBINE, DISPATCH, FORWARD_S, INPUT_S, NAME
+from lumos_df.model.kernels.layer_operators import (
+    COLUMNS,
+    COMBINE,
+    DISPATCH,
+    FORWARD_S,
+    INPUT_S,
+    NAME,
+    NORM,
+    attention_block,
+    collective,
+)
+from lumos_df.model.pipeline.stages import pass_seconds
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema.collective_kinds import ALL_GATHER
+from lumos_df.schema.plan_words import CP
 from tests.model.roofs import BARE, GPU, WITHIN
 
 MODEL = Model("routed", 2, 1000, 8, 1000, 1_000_000, experts=64, top_k=8, expert_ffn=100)
@@ -94,6 +118,55 @@ def test_even_pieces_have_half_of_the_keys(ranks: int, low: float, high: float) 
     assert low < seconds(even=False) / seconds(even=True) <= high
 
 
+@pytest.mark.parametrize(
+    ("plan", "rate"),
+    [
+        (Plan(cp=8), 100e9),
+        # 16 neighbours leave their node, and all wait for the one link by which they do.
+        (Plan(cp=16), 10e9),
+        (Plan(tp=8, cp=4), 10e9),
+    ],
+)
+def test_keys_go_round_a_ring_and_backwards_their_gradients_too(plan: Plan, rate: float) -> None:
+    # All but a rank's own part pass through it.
+    passed = 8e9 * (plan.cp - 1) / plan.cp / rate
+    assert ring_seconds(8e9, plan.row(), GPU.row()) == pytest.approx(passed, rel=WITHIN)
+    keys = np.zeros((1, COLUMNS))
+    collective(keys, 0, NORM, ALL_GATHER, CP, 8e9)
+    ring, gathered = (np.zeros((PASSES, KINDS)) for _ in range(2))
+    for software, cost in ((replace(BARE, zigzag=True), ring), (replace(BARE, zigzag=False), gathered)):
+        block_cost(keys, 0, 1, MODEL.row(), plan.row(), GPU.row(), software.row(), cost)
+    assert ring[[FORWARD, BACKWARD_INPUT], CP_S] == pytest.approx([passed, 2 * passed], rel=WITHIN)
+    assert gathered[BACKWARD_INPUT, CP_S] == pytest.approx(gathered[FORWARD, CP_S], rel=WITHIN)
+
+
+@pytest.mark.parametrize(("exchange_s", "seen_s"), [(0.5, 0.5 * 0.1), (1.0, 0.25 + 0.75 * 0.1)])
+def test_a_ring_hides_behind_all_parts_of_attention_but_the_last(exchange_s: float, seen_s: float) -> None:
+    cost = np.zeros((PASSES, KINDS))
+    cost[FORWARD, ATTENTION_S], cost[FORWARD, CP_S] = 1.0, exchange_s
+    plan, software = Plan(cp=4).row(), replace(BARE, zigzag=True, slowdown=0.1)
+    assert pass_seconds(cost, FORWARD, plan, software.row()) == pytest.approx(1.0 + seen_s)
+    assert pass_seconds(cost, FORWARD, plan, replace(software, zigzag=False).row()) == pytest.approx(1.0 + exchange_s)
+
+
+@pytest.mark.parametrize("seq", [4096, 1 << 20])
+def test_a_ring_attends_in_parts_that_start_anew_and_are_summed_up(seq: int) -> None:
+    """Eight parts of a short sequence cost as much again; of a long one next to nothing."""
+    model = replace(Model.read("llama-3-8b"), seq=seq)
+    software = Software.read("megatron")
+
+    def attention_s(*, zigzag: bool) -> float:
+        ops, cost = np.zeros((48, COLUMNS)), np.zeros((PASSES, KINDS))
+        row, plan = replace(software, zigzag=zigzag).row(), Plan(cp=8).row()
+        rows = attention_block(model.row(), plan, row, ops, 0)
+        block_cost(ops, 0, rows, model.row(), plan, Hardware.read("h100-sxm").row(), row, cost)
+        return float(cost[[FORWARD, BACKWARD_INPUT], ATTENTION_S].sum())
+
+    ratio = attention_s(zigzag=True) / attention_s(zigzag=False)
+    # The last of eight ranks, without zigzag, sees 1.875 times the keys.
+    assert (1.3 < 1.875 * ratio < 3.0) if seq == 4096 else 0.9 < 1.875 * ratio < 1.1
+
+
 def test_gradients_of_chunks_hide_behind_the_last_micro_batches_of_a_pipeline() -> None:
     software = replace(BARE, dp_hidden=1.0, overlap_dp=True).row()
 
@@ -132,3 +205,21 @@ def test_what_a_network_loses_is_the_same_time_a_byte_on_any(bandwidth: float) -
     alone, shared = (ranks_seconds(ALL_GATHER, 20e9, 2, 8, gpu, share) for share in (1.0, 0.25))
     assert alone == pytest.approx(10e9 / bandwidth, rel=0.01)
     assert shared - alone == pytest.approx(10e9 * (1 / 0.25 - 1) / 50e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "attention", "times"),
+    [
+        # As the software's products; an older kernel on a newer GPU is not of its pace.
+        ("h100-sxm", "best", 1.25),
+        ("a100-sxm-80", "flash2", 1.25),
+        ("h100-sxm", "flash2", 1.0),
+    ],
+)
+def test_attention_is_of_the_pace_of_products_in_training(gpu: str, attention: str, times: float) -> None:
+    hardware = Hardware.read(gpu).row()
+    alone, training = (
+        kernel_factor(hardware, replace(BARE, attention=attention, compute_factor=factor).row())
+        for factor in (1.0, 1.25)
+    )
+    assert training / alone == pytest.approx(times)

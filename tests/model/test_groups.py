@@ -136,6 +136,9 @@ def data_parallel(plan: Plan, shared: float, expert: float, micro_batches: int =
         (Plan(dp=8, zero=2, batch=8), (4 + 2) * 10 * 7 / 8),
         # Gathered for both passes.
         (Plan(dp=8, zero=3, batch=8), (4 + 2 * 2) * 10 * 7 / 8),
+        # As products read them.
+        (Plan(dp=8, zero=3, batch=8, precision="fp8"), (4 + 2 * 1) * 10 * 7 / 8),
+        (Plan(dp=8, zero=1, batch=8, precision="fp8"), (4 + 1) * 10 * 7 / 8),
         # Ranks of cp hold the same parameters: 2 x 4 ranks reduce together.
         (Plan(dp=2, cp=4, zero=0, batch=2), 4 * 10 * 2 * 7 / 8),
         # 8 ranks in two domains: 2 apart, so 4 of them in each.

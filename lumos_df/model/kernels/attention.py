@@ -48,6 +48,7 @@ def attention_seconds(
     even=0,
     window=0,
     seen=0.0,
+    starts=1.0,
 ):
     """Return seconds of one fused attention kernel, of its forward or its backward pass.
 
@@ -63,6 +64,7 @@ def attention_seconds(
             see half of the keys, as every other rank's do (zigzag context parallelism); else they are the last.
         window: keys that a query sees at most, of a causal mask; 0: all before it.
         seen: keys that it sees on average, with a window.
+        starts: how often a tile starts: where keys come in parts, anew for each part that it sees of.
     """
     rate = peak_flops / sms * params[1] * head_dim / (head_dim + params[2])
     operations = 4.0
@@ -83,7 +85,7 @@ def attention_seconds(
     tiles = np.ceil(seq_q * (1.0 / QUERIES)) * heads * batch
     tile_key = operations * rows * head_dim / rate
     longest = last + params[OVERHEAD_KEYS]
-    compute = max(tiles / sms * (keys + params[OVERHEAD_KEYS]) + params[5] * longest, longest) * tile_key
+    compute = max(tiles / sms * (keys + starts * params[OVERHEAD_KEYS]) + params[5] * longest, longest) * tile_key
     moved = 2.0 * dtype_bytes * batch * head_dim * (float(heads) * seq_q + float(kv_heads) * seq_k) * touched
     memory = moved / hbm_bandwidth
     longer = max(compute, memory)

@@ -11,12 +11,12 @@ import numpy as np
 
 from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels import network, placement
+from lumos_df.model.kernels import network, placement, ring_attention
 from lumos_df.model.kernels.attention import attention_seconds, unfused_attention_seconds
 from lumos_df.model.kernels.elementwise import elementwise_seconds
 from lumos_df.model.kernels.gemm import WEIGHT_GRADIENT, gemm_seconds, misaligned
 from lumos_df.model.kernels.sparse_attention import chooses
-from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER
+from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER, SEND
 from lumos_df.schema.dtypes import ATTENTION_PRECISION, BF16, FP4, FP8, FP8_BLOCK, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import BEST_ATTENTION, CP, EP, ETP, PP, TP, TRITON
 
@@ -111,8 +111,12 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
                     there *= _SCALED_BYTES / STORED_BYTES[FP8]
                 elif ops[i, op.NAME] == op.COMBINE:
                     back *= _SCALED_BYTES / STORED_BYTES[FP8]
-            forward = group_seconds(collective, there, group, plan, hardware, software, crossing)
-            backward = group_seconds(_mirrored(collective), back, group, plan, hardware, software, crossing)
+            if group == CP and software.zigzag:
+                # Backwards, gradients of the keys go round behind them.
+                forward, backward = ring_seconds(payload, plan, hardware), ring_seconds(2.0 * payload, plan, hardware)
+            else:
+                forward = group_seconds(collective, there, group, plan, hardware, software, crossing)
+                backward = group_seconds(_mirrored(collective), back, group, plan, hardware, software, crossing)
             cost[FORWARD, COLLECTIVES] += 1.0
             cost[BACKWARD_INPUT, COLLECTIVES] += 1.0
             doublings = np.log2(_ranks(group, plan))
@@ -163,6 +167,22 @@ def group_seconds(collective, payload, group, plan, hardware, software, crossing
     # Experts' exchanges and sends go straight to one card each, without rings through all of them.
     share = 1.0 if group == EP or group == PP else software.network_share
     return ranks_seconds(collective, payload, size, stride, hardware, share, crossing)
+
+
+@lean_kernel
+def ring_seconds(payload, plan, hardware):
+    """Return seconds in which each context-parallel rank has passed on the parts of all others, one after the other.
+
+    All wait for the longest way to a neighbour: to another node, if the ring leaves one.
+
+    Args:
+        payload: bytes of all parts together.
+        plan, hardware: records.
+    """
+    stride = placement.group_stride(plan, CP)
+    if placement.members_per_domain(plan.cp, stride, hardware.scale_up_gpus) < plan.cp:
+        stride = hardware.scale_up_gpus
+    return (plan.cp - 1.0) * ranks_seconds(SEND, payload / plan.cp, 2, stride, hardware)
 
 
 @lean_kernel
@@ -299,14 +319,19 @@ def _attention(ops, i, model, plan, hardware, software, backward):
 
 @lean_kernel
 def kernel_factor(hardware, software):
-    """Return the time of a software's fused attention over that of the GPU's best with all power."""
+    """Return the time of a software's fused attention over that of the GPU's best alone and with all power.
+
+    Its products are slower in training as the software's others are, and with less power, for both are of the pace that
+    the GPU keeps up.
+    """
+    pace = software.compute_factor * hardware.power_factor
     if software.attention == BEST_ATTENTION:
-        return software.attention_factor * hardware.power_factor
+        return software.attention_factor * pace
     if hardware.flash2_factor <= 0.0:
         # Where a GPU has no FlashAttention-2, how well a software's does says nothing.
-        return hardware.power_factor
-    # Older kernels leave a GPU idle for so long that power does not limit them.
-    older = max(hardware.flash2_factor, hardware.power_factor)
+        return pace
+    # Older kernels leave a GPU idle for so long that its pace does not limit them.
+    older = max(hardware.flash2_factor, pace)
     return software.attention_factor * older * (TRITON_FACTOR if software.attention == TRITON else 1.0)
 
 
@@ -338,7 +363,12 @@ def _chosen_attention(ops, i, model, plan, hardware, software, backward):
 @lean_kernel
 def _fused_attention(ops, i, model, plan, hardware, software, backward, window):
     precision = ATTENTION_PRECISION[plan.precision]
-    return kernel_factor(hardware, software) * attention_seconds(
+    starts, beside = 1.0, 0.0
+    if software.zigzag and plan.cp > 1:
+        starts = ring_attention.starts(plan)
+        queries = ops[i, op.BATCH] * ops[i, op.M] * ops[i, op.K]
+        beside = _pass(ring_attention.merged_bytes(model, plan, queries, backward), hardware) * software.memory_factor
+    return beside + kernel_factor(hardware, software) * attention_seconds(
         plan.micro_batch,
         ops[i, op.M],
         ops[i, op.N],
@@ -355,4 +385,5 @@ def _fused_attention(ops, i, model, plan, hardware, software, backward, window):
         software.zigzag,
         window,
         model.window_keys,
+        starts,
     )

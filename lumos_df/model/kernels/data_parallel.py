@@ -6,6 +6,7 @@ from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import placement
 from lumos_df.model.kernels.cost import ranks_seconds
 from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from lumos_df.schema.dtypes import OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import CP, DP, SHARD_NOTHING, SHARD_PARAMETERS
 
 EXPOSED_S: Final = 0
@@ -17,9 +18,6 @@ COLUMNS: Final = 3
 _LEFT_OVER: Final = 0.05
 """Threshold, share of gradient communication. So much of it never hides. Evidence: a judgement; the last bucket has
 nothing left to run behind, and how large it is differs."""
-
-_PARAMETER_BYTES = 2.0
-"""Bytes of a parameter that is gathered: 16 bits."""
 
 
 @lean_kernel
@@ -75,8 +73,8 @@ def data_parallel_seconds(
     )
     behind = software.dp_hidden * _last_micro_batches(micro_batches, plan)
     if plan.zero >= SHARD_PARAMETERS:
-        each = _unit_seconds(shared, trained, shards, stride, hardware, software)
-        each += _unit_seconds(expert, trained_expert, expert_shards, copies_stride, hardware, software)
+        each = _unit_seconds(shared, trained, shards, stride, plan, hardware, software)
+        each += _unit_seconds(expert, trained_expert, expert_shards, copies_stride, plan, hardware, software)
         total = micro_batches * each + replicated
         exposed = total
         if plan.overlap_dp:
@@ -89,8 +87,8 @@ def data_parallel_seconds(
     else:
         scattered = replicated + _reduce_seconds(REDUCE_SCATTER, trained, shards, stride, hardware, software)
         scattered += _reduce_seconds(REDUCE_SCATTER, trained_expert, expert_shards, copies_stride, hardware, software)
-        gathered = _gather_seconds(trained, shards, stride, hardware, software)
-        gathered += _gather_seconds(trained_expert, expert_shards, copies_stride, hardware, software)
+        gathered = _gather_seconds(trained, shards, stride, plan, hardware, software)
+        gathered += _gather_seconds(trained_expert, expert_shards, copies_stride, plan, hardware, software)
         total = scattered + gathered
         exposed = total
         if plan.overlap_dp and (plan.zero == SHARD_NOTHING or software.overlaps_sharded):
@@ -104,7 +102,7 @@ def data_parallel_seconds(
     if plan.offload_optimizer:
         # Gradients down and parameters up; the host's own memory is slower than that by less than its update takes.
         bandwidth = hardware.pcie_bandwidth
-        out[OPTIMIZER_S] = local * (software.gradient_bytes + _PARAMETER_BYTES) / bandwidth
+        out[OPTIMIZER_S] = local * (software.gradient_bytes + STORED_BYTES[plan.precision]) / bandwidth
     else:
         out[OPTIMIZER_S] = local * software.optimizer_traffic / bandwidth
     out[EXPOSED_S] = exposed + software.slowdown * hidden
@@ -133,17 +131,21 @@ def _reduce_seconds(collective, parameters, ranks, stride, hardware, software):
 
 
 @lean_kernel
-def _gather_seconds(parameters, ranks, stride, hardware, software):
-    """Return seconds to gather `parameters` that a sharded optimizer updated."""
+def _gather_seconds(parameters, ranks, stride, plan, hardware, software):
+    """Return seconds to gather `parameters`, as matrix products read them: in 8 bits where these do.
+
+    Megatron-Core's `fp8_param_gather` and torchtitan's `enable_fsdp_float8_all_gather`.
+    """
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
-    return ranks_seconds(ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware, software.network_share)
+    payload = parameters * OPERAND_BYTES[plan.precision]
+    return ranks_seconds(ALL_GATHER, payload, ranks, stride, hardware, software.network_share)
 
 
 @lean_kernel
-def _unit_seconds(parameters, trained, ranks, stride, hardware, software):
+def _unit_seconds(parameters, trained, ranks, stride, plan, hardware, software):
     """Return seconds of a micro-batch with sharded parameters: gathered for both passes, gradients scattered."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
-    gathered = _gather_seconds(parameters, ranks, stride, hardware, software)
+    gathered = _gather_seconds(parameters, ranks, stride, plan, hardware, software)
     return 2.0 * gathered + _reduce_seconds(REDUCE_SCATTER, trained, ranks, stride, hardware, software)

@@ -250,8 +250,9 @@ def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, sta
                     out[ATTENTION_S] += times * cost[row, c.ATTENTION_S]
                     out[ELEMENTWISE_S] += times * cost[row, c.ELEMENTWISE_S]
                     out[TP_S] += times * (cost[row, c.TP_S] - hidden)
-                    out[OVERLAPPED_S] += times * hidden
-                    out[CP_S] += times * cost[row, c.CP_S]
+                    passed_on = st.passed_on_seconds(cost, row, plan, software)
+                    out[CP_S] += times * st.exchange_seconds(cost, row, plan, software)
+                    out[OVERLAPPED_S] += times * (hidden + passed_on)
                     out[EP_S] += times * cost[row, c.EP_S]
                 if block > st.EXPERT:
                     continue
@@ -259,8 +260,9 @@ def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, sta
                 if plan.recompute == RECOMPUTE_LAYERS:
                     hidden = st.hidden_seconds(cost, c.FORWARD, plan, software)
                     out[TP_S] += times * (cost[c.FORWARD, c.TP_S] - hidden)
-                    out[OVERLAPPED_S] += times * hidden
-                    out[CP_S] += times * cost[c.FORWARD, c.CP_S]
+                    passed_on = st.passed_on_seconds(cost, c.FORWARD, plan, software)
+                    out[CP_S] += times * st.exchange_seconds(cost, c.FORWARD, plan, software)
+                    out[OVERLAPPED_S] += times * (hidden + passed_on)
                     out[EP_S] += times * cost[c.FORWARD, c.EP_S]
     if plan.schedule == DUALPIPE:
         # Exchanges that ran behind the other direction's compute.

@@ -113,6 +113,23 @@ def hidden_seconds(cost, row, plan, software):
 
 
 @lean_kernel
+def passed_on_seconds(cost, row, plan, software):
+    """Return the seconds of context-parallel exchange of one pass over a block that run behind attention.
+
+    In a ring, ranks attend to one part of the keys while the next one comes (Liu et al. 2023, arXiv 2310.01889), so
+    behind all parts but the last. Who gathers all keys first hides nothing.
+    """
+    return min(cost[row, c.CP_S], (1.0 - 1.0 / plan.cp) * cost[row, c.ATTENTION_S]) if software.zigzag else 0.0
+
+
+@lean_kernel
+def exchange_seconds(cost, row, plan, software):
+    """Return the seconds that context-parallel exchange adds to one pass: what shows, and what the rest slows down."""
+    passed_on = passed_on_seconds(cost, row, plan, software)
+    return cost[row, c.CP_S] - passed_on + software.slowdown * passed_on
+
+
+@lean_kernel
 def compute_seconds(cost, row):
     """Return the GPU's seconds of one pass over a block, without communication."""
     return cost[row, c.GEMM_S] + cost[row, c.ATTENTION_S] + cost[row, c.ELEMENTWISE_S]
@@ -164,7 +181,8 @@ def latent_share(model):
 def pass_seconds(cost, row, plan, software):
     """Return the GPU's seconds of one pass over a block, without communication that is hidden."""
     exposed = cost[row, c.TP_S] - hidden_seconds(cost, row, plan, software)
-    return compute_seconds(cost, row) + cost[row, c.CP_S] + cost[row, c.EP_S] + exposed
+    exposed += exchange_seconds(cost, row, plan, software)
+    return compute_seconds(cost, row) + cost[row, c.EP_S] + exposed
 
 
 @lean_kernel
