@@ -210,11 +210,27 @@ def test_sharded_parameters_are_whole_for_two_layers_and_the_head() -> None:
     """Two layers and the head in 16 bits, a layer's gradients in 32; FSDP's shards are the optimizer's own."""
     fsdp = Plan(dp=8, zero=3, schedule="fsdp", batch=8)
     software = Software.read("torchtitan").row()
-    assert gathered_bytes(2e8, 5e8, fsdp.row(), software) == 2 * (2 * 2e8 + 5e8) + 4 * 2e8
-    assert gathered_bytes(2e8, 5e8, replace(fsdp, zero=2).row(), software) == 0.0
+    assert gathered_bytes(2e8, 0.0, 5e8, fsdp.row(), software) == 2 * (2 * 2e8 + 5e8) + 4 * 2e8
+    assert gathered_bytes(2e8, 0.0, 5e8, replace(fsdp, zero=2).row(), software) == 0.0
     states = np.zeros(3)
     state_bytes(fsdp.row(), software, 8e9, 0.0, 8e9, 0.0, states)
     assert states.tolist() == [0.0, 4e9, 12e9]
+
+
+def test_what_a_rank_holds_whole_is_not_gathered() -> None:
+    software = replace(Software.read("megatron"), reduce_bytes=4.0).row()
+
+    def gathered(plan: Plan) -> float:
+        return float(gathered_bytes(2e8, 1e8, 5e8, plan.row(), software))
+
+    shared, experts = 2 * (2 * 2e8 + 5e8) + 4 * 2e8, (2 * 2 + 4) * 1e8
+    assert gathered(Plan(dp=8, ep=4, zero=3, batch=8)) == shared + experts
+    # Of eight ranks each has an eighth of the experts; of one, and of groups of one, all is whole.
+    assert gathered(Plan(dp=8, ep=8, zero=3, batch=8)) == shared
+    assert gathered(Plan(tp=8, zero=3, batch=1)) == experts
+    assert gathered(Plan(tp=8, ep=8, zero=3, batch=1)) == 0.0
+    assert gathered(Plan(dp=8, dp_replicate=8, zero=3, batch=8)) == 0.0
+    assert gathered(Plan(zero=3, schedule="fsdp", batch=1)) == shared + experts
 
 
 def test_light_recomputation_keeps_what_cannot_be_had_for_little() -> None:

@@ -21,12 +21,6 @@ nothing left to run behind, and how large it is differs."""
 
 
 @lean_kernel
-def expert_copies(plan):
-    """Return how many ranks hold the same experts."""
-    return max(plan.tp * plan.cp * plan.dp // (plan.etp * plan.ep), 1)
-
-
-@lean_kernel
 def data_parallel_seconds(
     shared,
     expert,
@@ -58,7 +52,7 @@ def data_parallel_seconds(
     stride = placement.group_stride(plan, DP)
     if plan.cp > 1:
         stride = min(stride, placement.group_stride(plan, CP))
-    copies = expert_copies(plan)
+    copies = placement.expert_copies(plan)
     copies_stride = placement.expert_group_stride(plan, DP)
     shards, expert_shards = placement.shard_ranks(plan, ranks), placement.shard_ranks(plan, copies)
     # What groups of ranks have summed up among themselves they sum up with each other, once a step.

@@ -223,17 +223,24 @@ def state_bytes(plan, software, replicated, expert, trained, trained_expert, out
 
 
 @lean_kernel
-def gathered_bytes(layer, head, plan, software):
+def gathered_bytes(shared, expert, head, plan, software):
     """Return the bytes of whole parameters and gradients that are alive where ranks hold shards of them (ZeRO 3).
 
     The layer at work and the next one, the head, which is not given up between its passes, and one layer's gradients.
+    What a rank holds whole is not gathered, unless its shards are single precision (FSDP).
 
     Args:
-        layer, head: parameters of a layer and of the head on one tensor-parallel rank.
+        shared, expert, head: parameters of a layer but for its experts, of those, and of the head on one rank.
         plan, software: records.
     """
     if plan.zero < SHARD_PARAMETERS:
         return 0.0
+    if plan.schedule != FSDP:
+        if placement.shard_ranks(plan, plan.dp * plan.cp) == 1:
+            shared, head = 0.0, 0.0
+        if placement.shard_ranks(plan, placement.expert_copies(plan)) == 1:
+            expert = 0.0
+    layer = shared + expert
     return STORED_BYTES[plan.precision] * (2.0 * layer + head) + software.reduce_bytes * layer
 
 

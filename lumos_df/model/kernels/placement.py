@@ -25,6 +25,12 @@ def expert_group_stride(plan, dimension):
 
 
 @lean_kernel
+def expert_copies(plan):
+    """Return how many ranks hold the same experts."""
+    return max(plan.tp * plan.cp * plan.dp // (plan.etp * plan.ep), 1)
+
+
+@lean_kernel
 def shard_ranks(plan, copies):
     """Return how many of the ranks that would hold the same parameters share them: those of a group of neighbours.
 

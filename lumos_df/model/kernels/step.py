@@ -196,8 +196,11 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
             out[OPTIMIZER_S] = added[dp.OPTIMIZER_S]
             out[HOST_S] = software.step_s + software.layer_step_s * layers
         state_bytes(plan, software, shared, expert, trained, trained_expert, states)
-        layer = shared_parameters + expert_parameters if expert_layers > 0.0 else dense_parameters
-        states[0] += gathered_bytes(layer, table if s == plan.pp - 1 else 0.0, plan, software)
+        head = table if s == plan.pp - 1 else 0.0
+        if expert_layers > 0.0:
+            states[0] += gathered_bytes(shared_parameters, expert_parameters, head, plan, software)
+        else:
+            states[0] += gathered_bytes(dense_parameters, 0.0, head, plan, software)
         in_flight = stages[s, pipeline.KEPT] / (plan.vp * directions)
         activations = in_flight * (dense_layers * dense_bytes + expert_layers * expert_bytes)
         activations += communication_bytes(model, plan, software)
