@@ -65,15 +65,21 @@ def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         return numba.njit(**of_part)(function)
 
     plain: Callable[[Any], Any] = types.unliteral
+    of_entry, overload_of_entry = entry.get_call_template, entry.get_overload
 
     def once_for_all_constants(args: Any, kws: Any) -> Any:
-        """Choose the version for a call as if constants were variables: numba would compile one for each constant."""
-        return part().get_call_template(
-            [plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()}
-        )
+        """Choose the version for a call as if constants were variables: numba would compile one for each constant.
+
+        What Python calls is taken where it is compiled already.
+        """
+        kinds = tuple(map(plain, args))
+        choose = of_entry if kinds in entry.overloads and not kws else part().get_call_template
+        return choose(kinds, {name: plain(kind) for name, kind in kws.items()})
 
     entry.get_call_template = once_for_all_constants
-    entry.get_overload = lambda signature: part().get_overload(signature)
+    entry.get_overload = lambda kinds: (
+        overload_of_entry(kinds) if kinds in entry.overloads else part().get_overload(kinds)
+    )
     return entry
 
 

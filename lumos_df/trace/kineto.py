@@ -178,7 +178,7 @@ def _of_other_processes(trace: ScannedTrace, kinds: NDArray[np.int8], ranks: Seq
 def compile_scanner() -> None:
     """Compile the scanner once, in this process, before every worker would; it is most of the kernels' time."""
     event = b'{"ph": "X", "ts": 0, "name": "", "cat": "", "args": {}}'
-    stream = io.BytesIO(b'{"traceEvents": [%b], "end": 0}' % event)
+    stream = io.BytesIO(b'{"begin": 0, "traceEvents": [%b]}' % event)
     read_trace(StoredFile(cast("Readable", stream), "warm-up"), lambda *_: None)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core import event
 
 from lumos_df.base import jit, kernel_cache, stored_kernels
 from tools.imports import PACKAGE, imported_modules
@@ -159,6 +160,21 @@ def test_a_compilation_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def _next(number: int, step: int = 1) -> int:
     return number + step
+
+
+def test_what_python_has_called_is_not_compiled_again_as_part_of_another_kernel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(stored_kernels, "folder", lambda: tmp_path)
+    step = jit.kernel(_next)
+
+    def two_steps(number: int) -> int:
+        return step(step(number, 1), 1)  # type: ignore[no-any-return]
+
+    assert step(1) == 2
+    with event.install_recorder("numba:compile") as compiled:
+        assert jit.kernel(two_steps)(1) == 3
+    assert {each.data["dispatcher"].py_func.__name__ for _, each in compiled.buffer} == {"two_steps"}
 
 
 def test_each_kind_of_arguments_has_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

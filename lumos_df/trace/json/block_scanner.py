@@ -54,12 +54,9 @@ class BlockScanner:
             tracks, slots = more_tracks(columns.tracks, len(columns.tracks))
             columns = columns._replace(tracks=tracks, track_slots=slots)
             self.track_numbers = longer(self.track_numbers, len(tracks), 0)
-        if columns.sparse_next[0] == len(columns.sparse_key):
-            columns = columns._replace(
-                sparse_event=longer(columns.sparse_event, 2 * len(columns.sparse_event), 0),
-                sparse_key=longer(columns.sparse_key, 2 * len(columns.sparse_key), 0),
-                sparse_value=longer(columns.sparse_value, 2 * len(columns.sparse_value), 0),
-            )
+        if columns.sparse_next[0] == len(columns.stated.key):
+            stated = scanned.Stated(*(longer(column, 2 * len(column), 0) for column in columns.stated))
+            columns = columns._replace(stated=stated)
         if 6 * ahead + PADDING > len(columns.args_text) and columns.state[scanned.ARGS_ROWS] == 0:
             columns = columns._replace(args_text=np.empty(6 * ahead + PADDING, np.uint8))
         self.columns = columns
@@ -121,9 +118,9 @@ def _new_columns(text_bytes: int) -> scanned.ScanColumns:
         texts=np.empty(len(keys.TEXTS) + len(keys.PERCENTS), np.int32),
         dirt=np.zeros(3, np.int64),
         sparse_next=np.zeros(1, np.int64),
-        sparse_event=np.empty(2 * _ROWS, np.int32),
-        sparse_key=np.empty(2 * _ROWS, np.int32),
-        sparse_value=np.empty(2 * _ROWS, np.int64),
+        stated=scanned.Stated(
+            event=np.empty(2 * _ROWS, np.int32), key=np.empty(2 * _ROWS, np.int32), value=np.empty(2 * _ROWS, np.int64)
+        ),
         args_event=np.empty(_ROWS, np.int32),
         args_offset=np.zeros(_ROWS + 1, np.int32),
         args_text=np.empty(text_bytes + PADDING, np.uint8),
@@ -131,10 +128,8 @@ def _new_columns(text_bytes: int) -> scanned.ScanColumns:
         track_slots=track_slots,
         track_size=np.zeros(1, np.int64),
         strings=texts,
-        keys=known,
+        words=scanned.Words(texts=known, slots=slots, code=keys.key_codes()),
         gaps=_no_gaps(),
-        key_slots=slots,
-        key_code=keys.key_codes(),
         top_action=top_action,
         arg_action=arg_action,
         arg_column=arg_column,
@@ -155,4 +150,6 @@ def _no_gaps() -> scanned.Gaps:
 
 def _intern(text: str, table: strings.Strings) -> int:
     raw = text.encode()
-    return int(interning.intern(np.frombuffer(raw + bytes(PADDING), np.uint8), 0, len(raw), table))
+    # Of a kind with the buffers of a file, which may be written to: the kernel is compiled once.
+    padded = np.frombuffer(bytearray(raw) + bytes(PADDING), np.uint8)
+    return int(interning.intern(padded, 0, len(raw), table))

@@ -91,9 +91,9 @@ class FileColumns:
         self._narrow[:, rows] = columns.narrow[:, :operators]
         self._marks.append(columns.marks[:, : state[scanned.MARKS]].copy())
         stated = slice(0, int(state[scanned.SPARSE]))
-        self._sparse_event.append(columns.sparse_event[stated].copy())
-        self._sparse_key.append(columns.sparse_key[stated].copy())
-        self._sparse_value.append(columns.sparse_value[stated].copy())
+        self._sparse_event.append(columns.stated.event[stated].copy())
+        self._sparse_key.append(columns.stated.key[stated].copy())
+        self._sparse_value.append(columns.stated.value[stated].copy())
         if args := int(state[scanned.ARGS_ROWS]):
             self._sink(
                 columns.args_event[:args],

@@ -88,8 +88,30 @@ class Gaps(NamedTuple):
     """One element: how many places there are."""
 
 
+class Words(NamedTuple):
+    """The keys that mean something."""
+
+    texts: Strings
+    slots: NDArray[np.int16]
+    """Number of the key in each of `interning.KEY_SLOTS`, -1 where free."""
+    code: NDArray[np.int16]
+    """By number, as `keys` has it."""
+
+
+class Stated(NamedTuple):
+    """Values that few events have, a row each."""
+
+    event: NDArray[np.int32]
+    key: NDArray[np.int32]
+    """Code of the key; for a counter's value `-1 - number` of an interned key, and `value` holds float64 bits"""
+    value: NDArray[np.int64]
+
+
 class ScanColumns(NamedTuple):
-    """What the scanner fills; rows beyond the counts in `state` are scratch."""
+    """What the scanner fills; rows beyond the counts in `state` are scratch.
+
+    Kernels hand on what each needs of it: all of it, hundreds of values, made each of them take longer to compile.
+    """
 
     state: NDArray[np.int64]
     wide: NDArray[np.int64]
@@ -104,10 +126,7 @@ class ScanColumns(NamedTuple):
     """[keys.INPUT_DIMS..BLOCK], and the occupancy"""
     dirt: NDArray[np.int64]
     sparse_next: NDArray[np.int64]
-    sparse_event: NDArray[np.int32]
-    sparse_key: NDArray[np.int32]
-    """Code of the key; for a counter's value `-1 - number` of an interned key, and `sparse_value` holds float64 bits"""
-    sparse_value: NDArray[np.int64]
+    stated: Stated
     args_event: NDArray[np.int32]
     args_offset: NDArray[np.int32]
     args_text: NDArray[np.uint8]
@@ -117,10 +136,8 @@ class ScanColumns(NamedTuple):
     """Number of the pair in each slot, -1 where free; a power of two of them, at least twice as many as pairs."""
     track_size: NDArray[np.int64]
     strings: Strings
-    keys: Strings
+    words: Words
     gaps: Gaps
-    key_slots: NDArray[np.int16]
-    key_code: NDArray[np.int16]
     top_action: NDArray[np.int16]
     arg_action: NDArray[np.int16]
     arg_column: NDArray[np.int16]

@@ -14,7 +14,7 @@ _QUOTE, _COMMA, _COLON, _CLOSE = 34, 44, 58, 125
 
 
 @lean_kernel
-def read_gap(buffer, i, end, columns, dirt):
+def read_gap(buffer, i, end, words, dirt):
     """Read on from the end of a value, or from behind the bracket that opens an object.
 
     Return (start of the next value, code of its key, start and end of the key); at the end of the object (position
@@ -38,24 +38,23 @@ def read_gap(buffer, i, end, columns, dirt):
         if byte_at(buffer, i) != _COLON:
             return -1 if i >= end else -2, 0, 0, 0
         i = skip_space(buffer, i + 1)
-        k = find_key(buffer, key_start, key_end, columns.key_slots, columns.keys)
-        return i, columns.key_code[k] if k >= 0 else 0, key_start, key_end
+        k = find_key(buffer, key_start, key_end, words.slots, words.texts)
+        return i, words.code[k] if k >= 0 else 0, key_start, key_end
 
 
 @inlined_kernel
-def next_value(buffer, i, end, columns, place, dirt):
+def next_value(buffer, i, end, gaps, words, place, dirt):
     """Read on as `read_gap`, from a place that says what was read before.
 
     Return (start of the next value, code of its key, its own place).
     """
-    gaps = columns.gaps
     for way in range(WAYS):
         gap = gaps.after[place, way]
         if gap >= 0 and _is_at(buffer, i, gaps, gap):
             start = i + gaps.length[gap]
             if gaps.code[gap] == CLOSED or byte_at(buffer, start) > 0x20:
                 return start, gaps.code[gap], gap
-    return _learn(buffer, i, end, columns, place, dirt)
+    return _learn(buffer, i, end, gaps, words, place, dirt)
 
 
 @inlined_kernel
@@ -70,12 +69,11 @@ def _is_at(buffer, i, gaps, gap):
 
 
 @lean_kernel
-def _learn(buffer, i, end, columns, place, dirt):
+def _learn(buffer, i, end, gaps, words, place, dirt):
     """Read a gap that did not come after this place the last times, and remember it."""
     stay_apart()
-    gaps = columns.gaps
     found = dirt[0] + dirt[1]
-    start, code, _, _ = read_gap(buffer, i, end, columns, dirt)
+    start, code, _, _ = read_gap(buffer, i, end, words, dirt)
     length = start - i
     gap = gaps.size[0]
     if start < 0 or start >= end or length > GAP_BYTES or dirt[0] + dirt[1] > found or gap == len(gaps.length):

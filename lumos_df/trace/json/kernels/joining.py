@@ -77,9 +77,9 @@ def _renumber(columns, numbers, track_numbers, event):
     for row in range(state[ARGS_ROWS]):
         columns.args_event[row] += event
     for row in range(state[SPARSE]):
-        columns.sparse_event[row] += event
-        key = columns.sparse_key[row]
+        columns.stated.event[row] += event
+        key = columns.stated.key[row]
         if key < 0:
-            columns.sparse_key[row] = -1 - numbers[-1 - key]
+            columns.stated.key[row] = -1 - numbers[-1 - key]
         elif columns.arg_action[key] == SPARSE_TEXT or columns.arg_action[key] == SPARSE_COMM_TEXT:
-            columns.sparse_value[row] = numbers[columns.sparse_value[row]]
+            columns.stated.value[row] = numbers[columns.stated.value[row]]

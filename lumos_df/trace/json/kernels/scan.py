@@ -103,12 +103,11 @@ _PHASE_X, _PHASE_C = 88, 67
 
 
 @lean_kernel
-def _track(columns, pid, tid, last):
+def _track(tracks, slots, track_size, pid, tid, last):
     """Return the number of the (pid, tid) pair, -1 when the table is full; `last` is tried first."""
-    tracks, size = columns.tracks, columns.track_size[0]
+    size = track_size[0]
     if last < size and tracks[last, 0] == pid and tracks[last, 1] == tid:
         return last
-    slots = columns.track_slots
     slot = track_slot(tracks, slots, pid, tid)
     track = np.int64(slots[slot])
     if track >= 0:
@@ -118,7 +117,7 @@ def _track(columns, pid, tid, last):
     tracks[size, 0] = pid
     tracks[size, 1] = tid
     slots[slot] = size
-    columns.track_size[0] = size + 1
+    track_size[0] = size + 1
     return size
 
 
@@ -138,15 +137,15 @@ def _identity(buffer, i, stop, strings):
 
 
 @lean_kernel
-def _put_sparse(columns, sparse, event, key, value):
+def _put(stated, next_row, event, key, value):
     """Add a value of the event being read; return False when there is no more room."""
-    row = sparse[0]
-    if row == len(columns.sparse_key):
+    row = next_row[0]
+    if row == len(stated.key):
         return False
-    columns.sparse_event[row] = event
-    columns.sparse_key[row] = key
-    columns.sparse_value[row] = value
-    sparse[0] = row + 1
+    stated.event[row] = event
+    stated.key[row] = key
+    stated.value[row] = value
+    next_row[0] = row + 1
     return True
 
 
@@ -160,9 +159,9 @@ def _read_args(buffer, i, end, columns, place, event, is_counter, is_comm, integ
     key_start = key_end = np.int64(0)
     while True:
         if is_counter:
-            start, code, key_start, key_end = read_gap(buffer, i, end, columns, dirt)
+            start, code, key_start, key_end = read_gap(buffer, i, end, columns.words, dirt)
         else:
-            start, code, place = next_value(buffer, i, end, columns, place, dirt)
+            start, code, place = next_value(buffer, i, end, columns.gaps, columns.words, place, dirt)
         if start < 0 or code == CLOSED:
             return start
         i = value_end(buffer, start, end, dirt)
@@ -173,7 +172,7 @@ def _read_args(buffer, i, end, columns, place, event, is_counter, is_comm, integ
             value = read_float(buffer, start)
             if not np.isnan(value):
                 k = intern(buffer, key_start, key_end, columns.strings)
-                if k == FULL or not _put_sparse(columns, sparse, event, -1 - k, np.float64(value).view(np.int64)):
+                if k == FULL or not _put(columns.stated, sparse, event, -1 - k, np.float64(value).view(np.int64)):
                     return np.int64(-3)
         elif action == INTEGER:
             integers[columns.arg_column[code]] = integer_of(buffer, start, i)
@@ -181,7 +180,7 @@ def _read_args(buffer, i, end, columns, place, event, is_counter, is_comm, integ
             value = read_float(buffer, start)
             texts[OCCUPANCY] = NULL32 if np.isnan(value) else np.int32(np.rint(min(max(value, -1e6), 1e6) * 100.0))
         elif action == SPARSE_INTEGER:
-            if not _put_sparse(columns, sparse, event, code, integer_of(buffer, start, i)):
+            if not _put(columns.stated, sparse, event, code, integer_of(buffer, start, i)):
                 return np.int64(-3)
         elif action == TEXT or action == SPARSE_TEXT or (action == SPARSE_COMM_TEXT and is_comm):
             quoted = 1 if byte_at(buffer, start) == _QUOTE else 0
@@ -190,7 +189,7 @@ def _read_args(buffer, i, end, columns, place, event, is_counter, is_comm, integ
                 return np.int64(-3)
             if action == TEXT:
                 texts[columns.arg_column[code]] = k
-            elif not _put_sparse(columns, sparse, event, code, k):
+            elif not _put(columns.stated, sparse, event, code, k):
                 return np.int64(-3)
 
 
@@ -225,7 +224,7 @@ def scan_events(buffer, end, columns):
         if (
             state[OPERATORS] == room
             or state[MARKS] == columns.marks.shape[1]
-            or state[SPARSE] + MAX_SPARSE > len(columns.sparse_key)
+            or state[SPARSE] + MAX_SPARSE > len(columns.stated.key)
             or state[ARGS_ROWS] + 1 >= len(columns.args_event)
         ):
             return DRAIN
@@ -247,7 +246,7 @@ def scan_events(buffer, end, columns):
         place = np.int64(TOP_PLACE)
         i += 1
         while True:
-            start, code, place = next_value(buffer, i, end, columns, place, dirt)
+            start, code, place = next_value(buffer, i, end, columns.gaps, columns.words, place, dirt)
             if start < 0:
                 return MORE if start == -1 else BROKEN
             if code == CLOSED:
@@ -332,7 +331,7 @@ def scan_events(buffer, end, columns):
 
         if ts < EARLIEST or ts > LATEST or ts + max(dur, 0) > LATEST:
             ts = NULL
-        last_track = _track(columns, pid, tid, last_track)
+        last_track = _track(columns.tracks, columns.track_slots, columns.track_size, pid, tid, last_track)
         if last_track < 0:
             return GROW
         dirty = dirt[0] + dirt[1] + dirt[2] > 0
