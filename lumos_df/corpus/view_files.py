@@ -27,7 +27,7 @@ _WINDOW: Final = re.compile(r"\bOVER\b")
 _COMMENT: Final = re.compile(r"--.*")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ViewColumn:
     """One column of a view."""
 
@@ -35,7 +35,7 @@ class ViewColumn:
     doc: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class View:
     """One file of `sql/`."""
 
@@ -53,7 +53,7 @@ class View:
         return self.name.startswith("_")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Macro:
     """One table macro of `sql/`: a query with parameters."""
 
