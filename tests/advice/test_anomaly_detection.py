@@ -6,6 +6,7 @@ import pytest
 
 from lumos_df.advice.advised_job import ChangedGraph
 from lumos_df.advice.rules import anomaly_detection
+from lumos_df.base.plain_names import plain
 from tests.advice.emulated import Advised, advice_on
 from tests.trace.literal import Event, annotation, kernel, launch, op, write
 
@@ -47,6 +48,8 @@ def test_looking_for_nan_is_the_first_advice(tmp_path: Path) -> None:
     first = job(tmp_path).first
     assert first.remedy.rule == "anomaly_detection"
     assert first.remedy.what.startswith(f"the backward pass looks for NaN {NODES} times a step, ")
+    # A screen leaves the arguments of functions out.
+    assert plain(first.remedy.what).endswith("leave torch.autograd.set_detect_anomaly off")
     assert first.gain_ns == pytest.approx(1000 * NODES * (STACK + LOOK), rel=0.02)
 
 

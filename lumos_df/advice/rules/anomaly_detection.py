@@ -39,7 +39,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="anomaly_detection",
         what=f"the backward pass looks for NaN {a_step:,} times a step, and the forward pass keeps stacks for it: "
-        "torch.autograd.set_detect_anomaly(False)",
+        "leave torch.autograd.set_detect_anomaly off",
         known=Known.REPLAYED,
         rests_on=format_count(sum(map(len, found)), "call"),
         view="operator_summary",

@@ -35,7 +35,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     lasts = f"{format_ns(round(taken / len(advised.steps_ns)))} {gpu}a step"
     yield Remedy(
         rule="cleared_gradients",
-        what=f"gradients are set to zero and added to, {lasts}: drop them, zero_grad(set_to_none=True)",
+        what=f"gradients are set to zero and added to, {lasts}: drop them, by set_to_none=True of zero_grad",
         known=Known.REPLAYED,
         rests_on=format_count(sum(map(len, found)), "operator"),
         apply=apply,
