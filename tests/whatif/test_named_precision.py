@@ -4,7 +4,7 @@ import pytest
 
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.attention import OVERHEAD_KEYS
-from lumos_df.schema.dtypes import BF16, FP8, FP16, FP32, PRECISION_TABLE
+from lumos_df.schema.dtypes import BF16, FP4, FP8, FP16, FP32, PRECISION_TABLE
 from lumos_df.whatif.durations.named_precision import machines
 from lumos_df.whatif.job.recorded_gpu import Machine
 
@@ -38,9 +38,23 @@ def peak_of(name: str, precision: int) -> float:
         ("volta_h884gemm_64x64_ldg8_nn", FP16),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", BF16),
         ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT", BF16),
-        ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32", BF16),
-        ("Cijk_Ailk_Bljk_SB_MT64x64x16", FP32),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", FP16),
         ("nvjet_qqtst_128x128_128x4_1x2_h_bz_coopA_TNT", FP8),
+        # From Blackwell on names hold the generation in front.
+        ("nvjet_sm100_tst_256x128_64x5_2x2_2cta_h_bz_TNT", BF16),
+        ("nvjet_sm103_tss_128x256_64x6_2x1_2cta_v_bz_NNT", BF16),
+        ("nvjet_sm100_hsh_128x256_64x6_2x1_2cta_v_bz_TNT", FP16),
+        ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_bias_TNT", FP8),
+        ("nvjet_sm100_sss_128x128_32x6_2x1_2cta_v_bz_TNT", TF32),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32", BF16),
+        ("Cijk_Alik_Bljk_BBH_MT64x64x32", BF16),
+        ("Cijk_Ailk_Bjlk_HBH_MT128x256x32", FP16),
+        ("Cijk_Alik_Bljk_HHS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64", FP16),
+        ("Cijk_Ailk_Bljk_SB_MT64x64x16", FP32),
+        ("Cijk_Alik_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT16x16x64", FP32),
+        ("Cijk_Alik_Bljk_S_MX_B_UserArgs_MT128x160x64_MI16x16x1", TF32),
+        ("Custom_Cijk_Alik_Bljk_F8BS_BH_MT64x64x512", FP8),
+        ("Cijk_Alik_Bljk_B8F8SS_BH_BiasS_HAS_SAB_SAV_UserArgs", FP8),
         # A name that tells nothing: the job's.
         ("my_product", FP8),
     ],
@@ -48,6 +62,18 @@ def peak_of(name: str, precision: int) -> float:
 def test_names_of_products_tell_their_precision(name: str, precision: int) -> None:
     was, will = machines(name, machine("h100-sxm", FP8), machine("b200", FP8))
     assert (peak(was), peak(will)) == (peak_of("h100-sxm", precision), peak_of("b200", precision))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvjet_sm100_ootst_128x128_256x7_4x1_2cta_v_bz_Avec16UE4M3_Bvec16UE4M3_TNT",
+        "cutlass3x_sm100_bstensorop_s256x128x64gemm_block_scaled_ue4m3xe2m1_ue4m3xe2m1_f32_bf16_bf16",
+    ],
+)
+def test_products_of_4_bits_are_not_of_the_8_of_their_scales(name: str) -> None:
+    was, will = machines(name, machine("b200", BF16), machine("h100-sxm", BF16))
+    assert (was.precision, will.precision) == (FP4, FP16)
 
 
 def test_a_product_of_the_jobs_width_takes_the_new_type_and_others_keep_theirs() -> None:

@@ -7,18 +7,21 @@ from typing import Final
 
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.attention import OVERHEAD_KEYS
-from lumos_df.schema.dtypes import BF16, FP8, FP16, FP32, PRECISION_TABLE, PRECISIONS
+from lumos_df.schema.dtypes import BF16, FP4, FP8, FP16, FP32, PRECISION_TABLE, PRECISIONS
 from lumos_df.whatif.job.recorded_gpu import TENSOR_FLOAT, Machine, usual_precision
 
 _TOLD: Final = (
     (TENSOR_FLOAT, FP32),
-    (re.compile(r"(?i)e4m3|e5m2|fp8|nvjet_q"), FP8),
-    (re.compile(r"(?i)bf16|bfloat|nvjet_t|_BBS_|_BSS_"), BF16),
-    (re.compile(r"(?i)fp?16|half|h884|h1688|h16816|hgemm|nvjet_h|_HHS_|_HSS_"), FP16),
-    (re.compile(r"(?i)sgemm|scudnn|ffma|simt|float|f32|nvjet_s|_SB_"), FP32),
+    # Their scales are in 8 bits.
+    (re.compile(r"(?i)e2m1|nvjet_(?:sm\d+_)?o"), FP4),
+    (re.compile(r"(?i)e4m3|e5m2|fp8|nvjet_(?:sm\d+_)?q|Cijk_\w{4}_\w{4}_[FB]8"), FP8),
+    (re.compile(r"(?i)bf16|bfloat|nvjet_(?:sm\d+_)?t|Cijk_\w{4}_\w{4}_B"), BF16),
+    (re.compile(r"(?i)fp?16|half|h884|h1688|h16816|hgemm|nvjet_(?:sm\d+_)?h|Cijk_\w{4}_\w{4}_H"), FP16),
+    (re.compile(r"(?i)sgemm|scudnn|ffma|simt|float|f32|Cijk_\w{4}_\w{4}_S"), FP32),
 )
-"""What names of kernels that multiply hold of their precision, the first that is found: those of cuBLAS, cuDNN,
-CUTLASS, and rocBLAS (`Cijk_..._HHS_`)."""
+"""What names of kernels that multiply hold of their precision, the first that is found: those of cuBLAS (`nvjet_tst_`,
+from Blackwell on `nvjet_sm100_tst_`: the first letter is the type that is read), cuDNN, CUTLASS, and rocBLAS and
+hipBLASLt (`Cijk_Ailk_Bljk_HHS_`: likewise)."""
 
 
 def machines(name: str, old: Machine, new: Machine) -> tuple[Machine, Machine]:

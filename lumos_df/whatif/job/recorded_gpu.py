@@ -11,8 +11,8 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.library import names
 from lumos_df.schema.dtypes import BF16, FP16, FP32, PRECISION_TABLE, PRECISIONS, Precision
 
-TENSOR_FLOAT: Final = re.compile(r"(?i)tf32|tfloat32|s1688gemm_\d")
-"""What names of kernels hold that multiply float32 in tensor cores."""
+TENSOR_FLOAT: Final = re.compile(r"(?i)tf32|tfloat32|s1688gemm_\d|nvjet_(?:sm\d+_)?s(?!m\d)|Cijk_\w{4}_\w{4}_S_MX_")
+"""What names of kernels hold that multiply float32 in tensor cores: nvjet's are for these alone."""
 _STAND_IN: Final = "a100-sxm-80"
 """Whose ratios hold for a GPU that the library does not have."""
 _SAME_CHIP_ERROR: Final = 0.31
