@@ -140,9 +140,9 @@ class Unscaled:
             return []
         why = "; and ".join(self.reasons)
         said = (
-            f"of {self.gpu_pct:.0f}% of GPU time the work is not known, because {why}: on {hardware} products and "
-            f"attention take what those do that last as long, within {unknown_work.ERROR:.0%}, and all else as much "
-            "less as the memory is faster"
+            f"of {self.gpu_pct:.0f}% of GPU time the work is not known, because {why}: products and attention are "
+            f"taken for ones that last as long, whose time on {hardware} is known within {unknown_work.ERROR:.0%}; all "
+            "else follows the memory's rate"
         )
         return [said]
 
@@ -220,11 +220,10 @@ def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> s
     if name in ("dp", "network") and any(map(host_times.communicates, anchor.job.graphs)):
         return "the job communicates on the host; record it with NCCL to have it estimated"
     same_row = change.runs_on.row == change.measured_on.row
-    recorded = f"the job was recorded with {value}" if same_row else "no kernel of it is of known work"
     if name == "dtype":
-        return _precision(anchor, value) if same_row else recorded
+        return _precision(anchor, value) if same_row else "no kernel of it is of known work"
     said = {
-        "hardware": recorded,
+        "hardware": f"the job was recorded with {value}" if same_row else "its kernels are too short for any figure",
         "network": "no rank has a collective on the GPU that the links carry, or these are its links",
         "overlap": f"gradients were reduced with overlap={value} already",
     }

@@ -269,6 +269,12 @@ def test_a_setting_without_effect_is_an_error_alone_and_a_warning_among_others(e
     assert answers(emulated, "layers=12")[0]["step_ns"] == row["step_ns"]
 
 
+def test_another_gpu_changes_nothing_where_kernels_are_too_short(tmp_path: Path) -> None:
+    small = Job(ranks=1, layers=1, hidden=64, heads=1, vocabulary=64, sequence=16, batch=1, silence_ns=4_000_000_000)
+    with pytest.raises(QueryError, match="hardware=b200 changes nothing, because its kernels are too short for any"):
+        answers(emulate(tmp_path, small), "hardware=b200")
+
+
 def test_links_of_a_job_without_collectives_change_nothing(tmp_path: Path) -> None:
     alone = emulate(tmp_path, Job(ranks=1))
     with pytest.raises(QueryError, match="network=1e9 changes nothing, because no rank has a collective"):

@@ -54,7 +54,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="slow_links",
         what=f"collectives of {listed(numbers)} transfer {taken / max(others, 1):.1f} times as long as like ones of "
-        f"other ranks, {lasts} a step longer: look at the links and network cards of these",
+        f"other ranks, {lasts} a step longer in the mean of all ranks: look at the links and network cards of these",
         known=Known.MEASURED,
         rests_on=f"transfers of {format_count(len(chosen), 'collective')}",
         apply=apply,
