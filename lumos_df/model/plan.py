@@ -260,9 +260,11 @@ def too_many(degrees: Mapping[str, Any]) -> Iterator[Complaint]:
 
 
 def _remedy(row: np.void, name: str, fits: list[int]) -> str:
-    """Say which of the values that fit is nearest; words have no distance, so the first."""
+    """Say which of the values that fit is nearest; of schedules, which have no distance, the first."""
     if not fits:
         return "no other value alone is legal"
+    if name == "precision":  # Of two as near the narrower: bf16 for fp16.
+        return f"nearest is {PRECISIONS[min(fits, key=lambda place: (abs(place - int(row[name])), -place))]}"
     if name in WORDS:
         return f"nearest is {WORDS[name][fits[0] if name == 'schedule' else closest(int(row[name]), fits)]}"
     return f"nearest is {closest(int(row[name]), fits)}"

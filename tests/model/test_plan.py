@@ -145,6 +145,11 @@ def test_what_does_not_go_together_is_named_with_the_nearest(written: str, model
     assert str(refused.value).startswith(f"plan: {complaint}")
 
 
+def test_a_gpu_without_fp16_multiplies_the_other_16_bits() -> None:
+    with pytest.raises(PlanError, match=r"tpu-v6e has no fp16; nearest is bf16$"):
+        Plan.parse("precision=fp16").check(DENSE, Hardware.read("tpu-v6e"))
+
+
 def test_one_complaint_a_field() -> None:
     with pytest.raises(PlanError) as refused:
         Plan.parse("tp=5,pp=20,dp=3,gbs=4,precision=fp8,ep=4").check(SPARSE, A100)
