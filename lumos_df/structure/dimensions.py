@@ -380,7 +380,8 @@ def _vocabulary(operations: list[Operation], products: list[Operation], hidden: 
     both = [size for size in heads if size in tables]
     if both:
         return Fact(max(both), "shape", "rows of the embedding table, and columns of the head")
-    tables = [size for size in tables if size != sequence] or tables
+    # One of as many rows as there are tokens is of their places.
+    tables = [size for size in tables if size != sequence]
     if tables:
         return Fact(max(tables), "shape", "rows of the embedding table")
     # What a product reads again is no score of words.

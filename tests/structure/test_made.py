@@ -139,6 +139,15 @@ def test_a_rank_of_many_knows_its_stage_and_the_model(tmp_path: Path) -> None:
     assert found.facts["vocabulary"].value is None
 
 
+@pytest.mark.parametrize(("rows", "vocabulary"), [(64, None), (65, 65)])
+def test_a_table_of_as_many_rows_as_tokens_is_of_their_places(
+    tmp_path: Path, rows: int, vocabulary: int | None
+) -> None:
+    # The first stage has no head, which would say that they are words.
+    write(Made(layers=3, pp=2, sequence=64, vocabulary=rows), tmp_path / "traces", [0])
+    assert understood(tmp_path).facts["vocabulary"].value == vocabulary
+
+
 def test_host_rows_follow_the_kernels_they_lead_to(jobs: dict[str, Found]) -> None:
     found, _ = jobs["micro-batches"]
     (rank,) = found.ranks
