@@ -92,7 +92,7 @@ def answer(corpus: Path, *texts: str) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("hardware", ["h100-sxm", "b200", "a100-sxm-40"])
+@pytest.mark.parametrize("hardware", ["h100-sxm", "b200", "a100-sxm-40", "tpu-v6e"])
 def test_without_shapes_another_gpu_is_about_as_fast_as_with_them(both: tuple[Path, Path], hardware: str) -> None:
     known, told = (answer(corpus, f"hardware={hardware}") for corpus in both)
     assert told["gpu_busy_ns"] == pytest.approx(known["gpu_busy_ns"], rel=0.15)

@@ -38,9 +38,9 @@ from lumos_df.whatif.durations.kernel_times import (
 )
 from lumos_df.whatif.durations.symbols import Symbols, is_all
 from lumos_df.whatif.job.nearest_setting import cannot
-from lumos_df.whatif.job.recorded_gpu import Machine
+from lumos_df.whatif.job.recorded_gpu import Machine, usual_precision
 from lumos_df.whatif.job.recorded_job import RecordedJob
-from lumos_df.whatif.job.settings import IN_SHAPES, Settings, Sizes, parameters
+from lumos_df.whatif.job.settings import IN_SHAPES, Settings, Sizes, parameters, told_precision
 
 _ERROR: Final = (0.016, 0.06, 0.03, kernel_times.MODELLED_ERROR)
 """Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much: 8 times of 10 it
@@ -126,7 +126,8 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
         batch = _batch(anchor, settings)
     measured_on = Machine.of(anchor.hardware, anchor.precision, tensor_float=anchor.tensor_float)
     hardware = Hardware.read(settings.hardware) if settings.hardware else anchor.hardware
-    precision = PRECISION_OF_WORD[settings.dtype] if settings.dtype else anchor.precision
+    told = PRECISION_OF_WORD[settings.dtype] if settings.dtype else told_precision(anchor.about)
+    precision = told or usual_precision(hardware)
     if settings.dtype and not hardware.row()["peak_flops"][PRECISIONS.index(precision.name)] and not settings.hardware:
         whose = hardware.name if anchor.known_hardware else "the GPU, which is unknown, and what stands in for it,"
         option = "--set" if anchor.known_hardware else "--known"
