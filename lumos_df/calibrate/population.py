@@ -88,7 +88,8 @@ SHARED: Final = {
 """Figures that sources share: columns of SOFTWARE_COLUMNS, and `gemm@GENERATION@PRECISION`, the time of matrix products
 in training over the measured kernel. Values and spreads are of the order that profilers show. What moves by less than
 others' spread whatever the sources say keeps the value that profilers show in the file of `GENERIC`: time of
-collectives, routing and a layer's step on the host, what the optimizer moves, what hides in the backward pass."""
+collectives, routing and a layer's step on the host, what the optimizer moves, what hides in the backward pass and slows
+it down."""
 
 _SPREAD: Final = np.array([prior.spread for prior in SHARED.values()])
 

@@ -1,12 +1,16 @@
 """Batches whose copies hold the host or the GPU; the gain is that of the job that copies ahead."""
 
+import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.advice.emulated import advised, true_gain_ns
-from tests.emulator import Job
+from lumos_df.advice.job_advice import advise
+from lumos_df.trace.ingest import ingest
+from tests.advice.emulated import BRIEF, advised, true_gain_ns
+from tests.emulator import Job, simulate, write
 
 JOB = Job(ranks=2, steps=3)
 
@@ -32,3 +36,21 @@ def test_copying_between_kernels_is_the_first_advice(tmp_path: Path) -> None:
 
 def test_pinned_copies_ahead_are_fine(tmp_path: Path) -> None:
     assert not advised(tmp_path, replace(JOB, ahead_bytes=10_000_000)).of_rule("copy_to_gpu")
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (replace(JOB, pageable_bytes=10_000_000), "from pageable memory"),
+        (replace(JOB, batch_bytes=10_000_000), "while kernels wait"),
+    ],
+)
+def test_copies_whose_bytes_are_not_recorded_are_told_by_their_kind(tmp_path: Path, job: Job, words: str) -> None:
+    for path in write(simulate(job), BRIEF, tmp_path / "traces"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        for event in trace["traceEvents"]:
+            event.get("args", {}).pop("bytes", None)
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    assert not ingest([tmp_path / "traces"], tmp_path / "corpus", workers=1).failed
+    [found] = advise(tmp_path / "corpus")
+    assert found.advice[0].remedy.what.startswith(f"each batch copied to the GPU {words}")

@@ -51,14 +51,16 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         changed.own[copies.copy] = np.round(changed.own[copies.copy] * copies.kept).astype(np.int64)
         changed.own[copies.call] = np.minimum(changed.own[copies.call], copies.call_ns)
 
-    words, moved = advised.words, f"{format_bytes(int(copies.moved.sum()) // len(advised.steps_ns))} a step"
-    if 2 * copies.moved[copies.pageable].sum() > copies.moved.sum():
-        what = (
-            f"{moved} copied to the GPU from pageable memory, for which the host waits: pin it ({words.pins}) and copy "
-            f"it ahead, with {words.copies_ahead} on a stream of its own"
+    words, moved = advised.words, int(copies.moved.sum()) // len(advised.steps_ns)
+    what = f"{format_bytes(moved)} a step" if moved else "each batch"
+    took = advised.event_graph.own[copies.copy]
+    if 2 * took[copies.pageable].sum() > took.sum():
+        what += (
+            f" copied to the GPU from pageable memory, for which the host waits: pin it ({words.pins}) and copy it "
+            f"ahead, with {words.copies_ahead} on a stream of its own"
         )
     else:
-        what = f"{moved} copied to the GPU while kernels wait: copy it ahead, on a stream of its own"
+        what += " copied to the GPU while kernels wait: copy it ahead, on a stream of its own"
     yield Remedy(
         rule="copy_to_gpu",
         what=what,

@@ -34,8 +34,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     mean, longest = (round(float(each.mean())) for each in (works, works.max(axis=0)))
     yield Remedy(
         rule="uneven_batches",
-        what=f"GPUs work for {format_ns(mean)} a step on tensors that are larger on one rank, then on another, whose "
-        f"GPU works for {format_ns(longest)}: even out samples, or tokens, between the ranks of each step",
+        what=f"GPUs work for {format_ns(mean)} a step on tensors whose sizes differ by rank and step, the one with "
+        f"most for {format_ns(longest)}: even out samples, or tokens, between the ranks of each step",
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(node), 'row')} of GPUs of {format_count(len(ranks), 'rank')}",
         apply=apply,
