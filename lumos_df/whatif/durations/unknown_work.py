@@ -23,10 +23,10 @@ from lumos_df.whatif.durations.kernel_times import KernelWork
 from lumos_df.whatif.durations.named_precision import machines
 from lumos_df.whatif.job.recorded_gpu import Machine
 
-ERROR: Final = 0.4
-"""Threshold, logarithm. A product of unknown sides takes on another GPU what is said within this. Evidence: 8 of 10 of
-144,000 pairs of products in 16 bits on two of A100, H100 and B200 (aiconfigurator) are nearer; 0.26 to 0.58 by GPUs and
-length. Attention and convolutions are taken to be as far off."""
+ERROR: Final = 0.48
+"""Threshold, relative error. A product of unknown sides takes on another GPU what is said within this. Evidence: 8 of
+10 of 144,000 pairs of products in 16 bits on two of A100, H100 and B200 (aiconfigurator) are nearer; by GPUs 0.30 to
+0.79. Attention and convolutions are taken to be as far off."""
 _SIDES: Final = np.unique(np.round(np.geomspace(64, 65536, 100) / 64) * 64)
 _HEADS: Final = 32
 _HEAD_SIZE: Final = 128
