@@ -120,7 +120,9 @@ def find(
         unusual = np.ones(len(stalls), np.bool_)
         if several:
             of_step, lost = rows.step[row[compared]], np.where(stalls, took - longest, 0)
-            unusual = _of_unusual_steps(of_step, lost, marks.number) & _longer_for_it(marks.place(of_step), lost, marks)
+            # A stretch lies in the step that ends with it, if the next one begins behind it.
+            when = rows.ts[row[compared]] - works[compared]
+            unusual = _of_unusual_steps(of_step, lost, marks.number) & _longer_for_it(when, lost, marks)
             stalls &= unusual | every
         longest[told[compared]] = 0
         stalls |= told[compared]
@@ -247,20 +249,24 @@ def _of_unusual_steps(
     return unusual
 
 
-def _longer_for_it(place: NDArray[np.int64], over: NDArray[np.int64], marks: Steps) -> NDArray[np.bool_]:
+def _longer_for_it(when: NDArray[np.int64], over: NDArray[np.int64], marks: Steps) -> NDArray[np.bool_]:
     """Return which rows are of a step that most of what it loses makes longer than the shortest other [k].
 
     On a machine that does other things each step is held up somewhere else, and none is longer for it than the rest.
+    What lies between two steps makes neither longer, and counts.
 
     Args:
-        place: of the step of each row [k].
+        when: a moment of each row [k].
         over: what its step loses with it, ns [k].
         marks: the steps, two or more.
     """
     lasts = marks.high - marks.low
     shortest = np.full(len(lasts), lasts.min())
     shortest[lasts.argmin()] = np.partition(lasts, 1)[1]
-    longer: NDArray[np.bool_] = (2 * (lasts - shortest) >= np.bincount(place, over, len(lasts)))[place]
+    place = np.minimum(np.searchsorted(marks.high, when), len(lasts) - 1)
+    between = (when < marks.low[place]) | (when > marks.high[place])
+    lost = np.bincount(place, np.where(between, 0, over), len(lasts))
+    longer: NDArray[np.bool_] = between | (2 * (lasts - shortest) >= lost)[place]
     return longer
 
 
