@@ -37,7 +37,7 @@ def main(kept: Path | None) -> None:
     """Run them all and print the counts, and what must not be."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for corpus in _corpora(kept or Path(folder)):
+        for corpus in corpora(kept or Path(folder)):
             ids = groups(corpus)
             for traces in ids:
                 for setting in SETTINGS:
@@ -49,7 +49,7 @@ def main(kept: Path | None) -> None:
     print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
 
 
-def _corpora(folder: Path) -> Iterator[Path]:
+def corpora(folder: Path) -> Iterator[Path]:
     for traces in SETS:
         for job in jobs(traces):
             corpus = folder / f"{traces.name}-{job.name}"
