@@ -128,6 +128,7 @@ def estimate(
 
     chosen = choose_format(form, output)
     facts, gpu = parse_known(known or [])
+    refusals: list[str] = []
     rows = estimate_changed(
         corpus or DEFAULT_CORPUS,
         replace(parse(change or []), keep_stalls=keep_stalls),
@@ -139,9 +140,11 @@ def estimate(
         step=step,
         into=into,
         force=force,
+        tell=refusals.append,
     )
     if chosen is not None:
         write_table(rows, chosen, output)
+        _tell_refusals(refusals)
         return
     from lumos_df.cli.screens.estimate_screen import draw_changed  # noqa: PLC0415 - slow to import
 
@@ -157,8 +160,18 @@ def estimate(
         corpus or DEFAULT_CORPUS,
         shlex.join(word for option in which for word in option),
         shlex.join(words),
+        some=bool(refusals),
         full=full,
     )
+    _tell_refusals(refusals)
+
+
+def _tell_refusals(refusals: list[str]) -> None:
+    """Say why some of several jobs cannot change so; exit 1 where there is one."""
+    for refusal in refusals:
+        notes.tell(f"lumos-df: {refusal}")
+    if refusals:
+        raise typer.Exit(1)
 
 
 def _estimate_plan(

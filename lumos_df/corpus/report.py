@@ -200,7 +200,7 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
         _rows(connection, KernelSummary, _KERNELS),
         _rows(connection, StragglerSummary, _STRAGGLERS),
         _rows(connection, AdviceSummary, "FROM advice WHERE worthwhile"),
-        tuple(_notes(connection, corpus)),
+        tuple(_notes(connection, corpus, jobs)),
         tuple(job for job, operators, asked in ran if operators and asked),
         tuple(
             limits(
@@ -242,17 +242,25 @@ _OF_RECORDS: Final = {
 """What files of records tell, and the view that has it, by their dialect."""
 
 
-def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[Note]:
-    jobs = [job for (job,) in connection.execute(_UNMATCHED).fetchall()]
-    if jobs:
-        names = ", ".join(jobs[:_JOBS_NAMED]) + (", ..." if len(jobs) > _JOBS_NAMED else "")
+def _notes(connection: duckdb.DuckDBPyConnection, corpus: str, jobs: tuple[JobSummary, ...]) -> Iterator[Note]:
+    unmatched = [job for (job,) in connection.execute(_UNMATCHED).fetchall()]
+    if unmatched:
         yield Note(
-            f"who waits for whom is not known yet in {format_count(len(jobs), 'job')} ({names})",
+            f"who waits for whom is not known yet in {format_count(len(unmatched), 'job')} ({_named(unmatched)})",
             f"report --corpus {corpus}",
+        )
+    several = [job.job for job in jobs if job.traces > job.ranks]
+    if several:
+        yield Note(
+            f"several runs of one name are one line above ({_named(several)}); each", f"replay --corpus {corpus}"
         )
     dialects = {dialect for (dialect,) in connection.execute("SELECT DISTINCT dialect FROM traces").fetchall()}
     for what, view in dict.fromkeys(_OF_RECORDS[dialect] for dialect in _OF_RECORDS if dialect in dialects):
         yield Note(what, f"report --view {view} --corpus {corpus}")
+
+
+def _named(jobs: list[str]) -> str:
+    return ", ".join(jobs[:_JOBS_NAMED]) + (", ..." if len(jobs) > _JOBS_NAMED else "")
 
 
 def report_views() -> tuple[str, ...]:

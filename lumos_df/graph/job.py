@@ -38,7 +38,7 @@ class Job:
     event_graph: EventGraph
     """What simulates."""
     doubled: tuple[int, ...] = ()
-    """Ranks of which the corpus has several traces, so that this one is simulated without the other ranks."""
+    """Ranks of which the corpus has several traces, so that only ranks of one file are simulated together."""
 
     def replay(self, changed: EventGraph | None = None) -> "Played":
         """Simulate the job, or a changed event graph of it."""
@@ -60,7 +60,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class JobTraces:
-    """The traces of a job in a corpus, by rank, or one trace of a rank by itself."""
+    """The traces of a job in a corpus, by rank, or those of one file of several runs."""
 
     name: str
     """The job's; several runs of one rank have the same."""
@@ -76,8 +76,8 @@ class JobTraces:
 def jobs(corpus: Path, trace: str | None = None, name: str | None = None, *, needed: bool = True) -> list[JobTraces]:
     """Return the jobs of a corpus, or the job of one trace (a prefix of its id will do), or those of one name.
 
-    Traces of one job whose ranks differ ran together; several traces of one rank are runs of their own. Those of
-    formats that hold records alone, such as memory snapshots, have nothing that runs, and are of no job.
+    Traces of one job whose ranks differ ran together. Where a rank has several traces each file is a run of its own.
+    Traces of formats that hold records alone, such as memory snapshots, have nothing that runs, and are of no job.
 
     Raises:
         CorpusError: `corpus` is no corpus; or one job is `needed` and there is none, or nothing ran in it.
@@ -85,16 +85,16 @@ def jobs(corpus: Path, trace: str | None = None, name: str | None = None, *, nee
     """
     found: list[JobTraces] = []
     for job_name, members in _members(corpus).items():
-        together = [([member], twice) for member in members] if (twice := _twice(members)) else [(members, ())]
+        twice = _twice(members)
         found.extend(
             JobTraces(
                 job_name,
                 [trace_id for _, trace_id, _ in traces],
                 sum(about["operators"] for *_, about in traces),
                 any(about["operators"] > about["others"] for *_, about in traces),
-                of_job,
+                twice,
             )
-            for traces, of_job in together
+            for traces in (_by_file(members) if twice else [members])
         )
     if not found and needed and next(_about(corpus), None):
         raise CorpusError(
@@ -167,6 +167,14 @@ def _about(corpus: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _twice(members: list[_Member]) -> tuple[int, ...]:
     traces = Counter(rank for rank, *_ in members)
     return tuple(rank for rank in sorted(traces) if traces[rank] > 1)
+
+
+def _by_file(members: list[_Member]) -> list[list[_Member]]:
+    """Return the traces of each file: their ids begin alike, and end with `-r` and a rank where it has several."""
+    files: dict[str, list[_Member]] = {}
+    for member in members:
+        files.setdefault(member[1].partition("-r")[0], []).append(member)
+    return list(files.values())
 
 
 def load(corpus: Path, trace_ids: Sequence[str], twice: tuple[int, ...] = ()) -> Job:

@@ -1,6 +1,6 @@
 """From a measured job to one that never ran: the graph that was recorded, changed, and run again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +55,7 @@ def estimate(  # noqa: PLR0913 - each is an option of the command
     step: int | None = None,
     into: Path | None = None,
     force: bool = False,
+    tell: Callable[[str], None] | None = None,
 ) -> pa.Table:
     """Change the jobs of a corpus and return one row a rank and step: the new job, and beside it the old one.
 
@@ -69,11 +70,14 @@ def estimate(  # noqa: PLR0913 - each is an option of the command
         step: only this step.
         into: a corpus to store the new jobs in; may be the same.
         force: also estimate what is mostly guessed, and jobs whose replay is far off.
+        tell: called with why one of several jobs cannot change so, where another can; without it that is raised.
 
     Raises:
         LumosError: no such corpus, trace, job or step; a change that the trace cannot support, or that changes nothing.
     """
-    changed_jobs = estimates(corpus, settings, trace, job, known or {}, tuple(switches), ran_on=ran_on, force=force)
+    changed_jobs = estimates(
+        corpus, settings, trace, job, known or {}, tuple(switches), ran_on=ran_on, force=force, tell=tell
+    )
     tables = [step_rows.rows(changed_job, step) for changed_job in changed_jobs]
     if into is not None:
         for changed_job in changed_jobs:
@@ -86,7 +90,7 @@ def estimate(  # noqa: PLR0913 - each is an option of the command
     return table
 
 
-def estimates(
+def estimates(  # noqa: PLR0913 - as `estimate`
     corpus: Path,
     settings: Settings,
     trace: str | None,
@@ -96,14 +100,26 @@ def estimates(
     *,
     ran_on: Hardware | None = None,
     force: bool = False,
+    tell: Callable[[str], None] | None = None,
 ) -> list[ChangedJob]:
     """Return the changed jobs of a corpus; see `estimate`."""
-    return [
-        _with_effects(
-            load(corpus, ids, known, ran_on), settings, switches, _siblings(corpus, ids, known, ran_on), force=force
-        )
-        for ids in groups(corpus, trace, job)
-    ]
+    made: list[ChangedJob] = []
+    refusals: list[LumosError] = []
+    for ids in groups(corpus, trace, job):
+        try:
+            anchor, siblings = load(corpus, ids, known, ran_on), _siblings(corpus, ids, known, ran_on)
+            made.append(_with_effects(anchor, settings, switches, siblings, force=force))
+        except LumosError as refusal:
+            if tell is None:
+                raise
+            refusals.append(refusal)
+    if refusals and not made:
+        others = f"; {len(refusals) - 1} more cannot, either: see each by --job NAME" if len(refusals) > 1 else ""
+        raise QueryError(f"{refusals[0]}{others}")
+    if tell is not None:
+        for other in refusals:
+            tell(str(other))
+    return made
 
 
 def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int], ran_on: Hardware | None) -> list[RecordedJob]:

@@ -64,6 +64,30 @@ def test_rank_and_job_are_set(lumos: Run) -> None:
     assert rows == [{"job": "mine", "rank": 5}]
 
 
+# --- estimate --set
+
+
+def test_of_several_jobs_those_that_can_change_are_answered_and_the_others_told(
+    lumos: Run, sample_corpus: Path
+) -> None:
+    asked = ("estimate", "--set", "hardware=h200", "--corpus", sample_corpus)
+    done = lumos(*asked)
+    assert done.returncode == 1
+    assert "gpu_generated, " in done.stdout
+    assert "next: lumos-df estimate --job gpu_generated --set hardware=h200" in done.stdout
+    assert done.stderr.startswith("lumos-df: cpu_ddp: hardware cannot change, because the job ran on no GPU")
+    rows = lumos(*asked, "--format", "json")
+    assert rows.returncode == 1
+    assert {row["job"] for row in json.loads(rows.stdout)} == {"gpu_generated"}
+
+
+def test_where_none_of_several_jobs_can_change_one_line_says_so(lumos: Run, sample_corpus: Path) -> None:
+    done = lumos("estimate", "--set", "dp=4", "--corpus", sample_corpus)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("lumos-df: cpu_ddp: dp=4 changes nothing")
+    assert done.stderr.endswith("; 1 more cannot, either: see each by --job NAME\n")
+
+
 # --- sql
 
 QUERY = "SELECT 'a,b' AS text, 42 AS number, NULL AS nothing, 'nan'::DOUBLE AS nan"

@@ -19,6 +19,7 @@ from lumos_df.cli.screens.replay_screen import say_doubts
 from lumos_df.cli.screens.terminal import change_of, say_command, say_headline, say_notes, with_words_cut
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.folder import trace_ids
+from lumos_df.graph.job import groups
 from lumos_df.trace.ingest import ingest
 from tests import emulator
 from tests.calibrate.tables import write
@@ -489,6 +490,27 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         result = ingest([folder / f"{batch}" / "job"], folder / "corpus", workers=1)
         assert not result.failed
     return folder / "corpus", min(trace_ids(folder / "corpus"))
+
+
+def test_ranks_of_one_file_ran_together_where_another_file_has_them_again(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for batch in (2, 4):
+        job = emulator.Job(ranks=2, layers=2, steps=1, hidden=256, batch=batch)
+        emulator.write(emulator.simulate(job), emulator.Profiler(memory=False), tmp_path / f"{batch}")
+        events = []
+        for rank, file in enumerate(sorted((tmp_path / f"{batch}").glob("*.json*"))):
+            packed = file.read_bytes()
+            recorded = json.loads(gzip.decompress(packed) if file.suffix == ".gz" else packed)["traceEvents"]
+            events += [event | {"args": event.get("args", {}) | {"rank": rank}} for event in recorded]
+        (runs / f"{batch}.json").write_text(json.dumps({"traceEvents": events}))
+    corpus = tmp_path / "corpus"
+    assert not ingest([runs], corpus, workers=1).failed
+    assert [len(ids) for ids in groups(corpus)] == [2, 2]
+    text = "\n".join(shown(("report", "--corpus", str(corpus)), 100))
+    assert f"several runs of one name are one line above (runs); each:\n  lumos-df replay --corpus {corpus}" in text
+    replayed = shown(("replay", "--corpus", str(corpus)), 200)
+    assert sum(line.startswith("runs (") for line in replayed) == 2
 
 
 def test_jobs_of_one_name_are_not_averaged_but_have_a_line_each(two_runs: tuple[Path, str]) -> None:

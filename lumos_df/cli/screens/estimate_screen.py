@@ -112,7 +112,9 @@ def seconds(amount: float) -> str:
     return format_ns(round(amount * 1e9))
 
 
-def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str, asked: str, *, full: bool) -> None:
+def draw_changed(
+    rows: "pa.Table", changes: list[str], corpus: Path, job: str, asked: str, *, full: bool, some: bool = False
+) -> None:
     """Print what becomes of recorded jobs.
 
     Args:
@@ -122,6 +124,7 @@ def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str, a
         job: options that say which jobs; nothing for all.
         asked: all other options, as a shell takes them.
         full: whether to print every step of every rank.
+        some: whether other jobs were meant, too, which cannot change so.
     """
     screen = console()
     say(screen, "with " + (" ".join(changes) if changes else "nothing changed: the recorded job, replayed"))
@@ -132,7 +135,9 @@ def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str, a
         if full or len(jobs) == 1:
             _draw_parts(screen, steps, _device(corpus, str(_first(steps, "trace_id")), changes), full=full)
     named = {str(_first(steps, "job")) for steps in jobs}
-    if len(jobs) > 1:
+    if len(jobs) == 1 and some:
+        job = shlex.join(["--job", *named])
+    elif len(jobs) > 1:
         job = "--trace ID" if len(named) < len(jobs) else "--job NAME"
     words = ["estimate", job, asked, *(["--format csv"] if len(jobs) == 1 else [])]
     say_next(screen, " ".join(filter(None, words)) + where(corpus))
