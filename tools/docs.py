@@ -47,7 +47,7 @@ def _cli_lines(app: typer.Typer) -> Iterator[str]:
         "Ctrl-C. However a command ends, outputs are whole or not there."
     )
     group = typer.main.get_command(app)
-    parent = typer.Context(group, info_name="lumos-df", terminal_width=_WIDTH)
+    parent = typer.Context(group, info_name="lumos-df", terminal_width=_WIDTH, **group.context_settings)
     yield from _command_lines(parent, "lumos-df")
     for name, command in getattr(group, "commands", {}).items():
         yield from _command_lines(
