@@ -142,6 +142,11 @@ class AdvisedJob:
             ]
         )
 
+    @property
+    def idle_ns(self) -> NDArray[np.int64]:
+        """How long no kernel runs in each step of each rank in the replay, ns [steps]; rank by rank."""
+        return np.concatenate([replay.replayed.other for replay in self.played.replays])
+
     @cached_property
     def counted(self) -> NDArray[np.bool_]:
         """Which steps a gain is the mean of: those that waited for nothing unseen; all where none is so [steps]."""

@@ -49,8 +49,8 @@ class JobAdvice:
     """Mean of them in the replay, ns."""
     error_pct: float
     """Mean distance between replayed and recorded step, percent of the recorded one."""
-    host_alone: bool
-    """Whether no row of a GPU was recorded."""
+    idle_ns: int
+    """Mean time of a replayed step in which no kernel runs, ns."""
     advice: tuple[Advice, ...]
     """What is worth it, what money buys last, each by its gain; then what is not."""
     limits: tuple[str, ...]
@@ -73,11 +73,11 @@ class JobAdvice:
     def without(self) -> bool:
         """Whether most of the step is left when nobody pays for it, so that its path is stored and told.
 
-        That is where only what money buys is worth it, or nothing; and where no single change halves the work of hosts
-        without a GPU, since few rules know what that is about. Steps that take no time have no path.
+        That is where only what money buys is worth it, or nothing; and where no single change takes away half of the
+        time in which no kernel runs, since few rules know what that is about. Steps that take no time have no path.
         """
         free = [advice.gain_ns for advice in self.found if not advice.remedy.bought]
-        return (not free or (self.host_alone and 2 * max(free) < self.step_ns)) and self.step_ns > 0
+        return (not free or 2 * max(free) < self.idle_ns) and self.step_ns > 0
 
     @property
     def said_first(self) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             steps=len(steps),
             step_ns=round(float(steps[of_job.counted].mean())),
             error_pct=error_pct,
-            host_alone=not gpu_rows,
+            idle_ns=round(float(of_job.idle_ns[of_job.counted].mean())),
             advice=tuple(found),
             limits=tuple(limits([recording])),
             # Of a job of hosts alone its limits say so.

@@ -107,11 +107,15 @@ def test_where_nothing_can_be_advised_stands_what_the_step_is_made_of(tmp_path: 
     assert lines[at + 1].endswith("nothing recorded, before the end of the step (gloo:all_reduce ran 70.0 us of it)")
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("silent", [30, 900])
-def test_beside_little_advice_on_a_host_alone_stands_what_its_step_is_made_of(tmp_path: Path, silent: int) -> None:
+def test_beside_little_advice_on_a_host_that_works_stands_what_its_step_is_made_of(
+    tmp_path: Path, silent: int, *, on_gpu: bool
+) -> None:
     events, last = [], 1000 - silent
     for step, at in enumerate(range(0, 4000, 1000)):
         events += [annotation(f"ProfilerStep#{step}", at, 999), row("aten::mm", "cpu_op", at + 1, last // 2 - 2)]
+        events += launched("aten::fill_", "fill", at + 10, step)[-2:] if on_gpu else []
         events.append(row("aten::relu", "cpu_op", at + last // 2 + silent, last // 2 - 2))
     write(tmp_path / "job" / "rank0.json", events, distributedInfo={"rank": 0, "world_size": 1})
     assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
