@@ -7,7 +7,7 @@ import pytest
 
 from lumos_df.advice.rules import growing_cat
 from tests.advice.emulated import Advised, advice_on
-from tests.trace.literal import Event, annotation, op, write
+from tests.trace.literal import Event, annotation, op, with_kernels, write
 
 STEPS, PIECES = 4, 10
 CAT, BACK = 60, 30
@@ -23,11 +23,12 @@ def job(
     shapes: bool = True,
     needed: bool = False,
     learns: bool = True,
+    gpu: bool = False,
 ) -> Advised:
     """Return what is said of a job whose steps of 3000 us add so many pieces to a tensor, one after another.
 
     `grows`: by how much a tensor is larger than the one before. `needed`: whether another operator gets each. `learns`:
-    whether the backward pass goes through them.
+    whether the backward pass goes through them. `gpu`: operators launch a kernel each.
     """
     events: list[Event] = []
     for step, begin in enumerate(range(0, 3000 * STEPS, 3000)):
@@ -45,7 +46,8 @@ def job(
             back = begin + 2000 - 45 * number
             events.append(op("autograd::engine::evaluate_function: CatBackward0", back, BACK, **tied))
         events.append(op("aten::mm", begin + 2100, 890))
-    write(folder / "traces" / "rank0.json", events)
+    launching = ("aten::tanh", "aten::cat", "aten::mm") if gpu else ()
+    write(folder / "traces" / "rank0.json", with_kernels(events, *launching))
     return advice_on(folder)
 
 
@@ -61,6 +63,12 @@ def test_a_tensor_that_grows_by_cat_is_the_first_advice(tmp_path: Path) -> None:
 
 def test_a_cache_that_grows_can_be_made_as_large_as_it_gets(tmp_path: Path) -> None:
     assert list(growing_cat.remedies(job(tmp_path, needed=True, learns=False).job))
+
+
+def test_a_cache_that_grows_on_a_gpu_is_the_first_advice(tmp_path: Path) -> None:
+    [advice] = job(tmp_path, needed=True, learns=False, gpu=True).of_rule("growing_cat")
+    assert "450 us a step more than once" in advice.remedy.what
+    assert advice.gain_ns == pytest.approx(1000 * CAT * (PIECES - 1), rel=0.05)
 
 
 @pytest.mark.parametrize(

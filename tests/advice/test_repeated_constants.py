@@ -7,7 +7,7 @@ import pytest
 
 from lumos_df.advice.rules import repeated_constants
 from tests.advice.emulated import Advised, advice_on
-from tests.trace.literal import Event, annotation, op, write
+from tests.trace.literal import Event, annotation, op, with_kernels, write
 
 STEPS, LAYERS, MASK = 4, 4, 200
 """MASK: us of what makes a mask, in each layer of 400 us, whose node of the backward pass takes 100 us."""
@@ -21,11 +21,12 @@ def job(
     learns: bool = False,
     grows: int = 0,
     late: bool = False,
+    gpu: bool = False,
 ) -> Advised:
     """Return what is said of a job whose layers make a mask each.
 
     `learns`: whether gradients go back through it. `grows`: by how much it is larger in each layer. `late`: it is made
-    behind the backward pass.
+    behind the backward pass. `gpu`: what computes launches kernels.
     """
     events: list[Event] = []
     for step, begin in enumerate(range(0, 5000 * STEPS, 5000)):
@@ -47,7 +48,8 @@ def job(
         if not late:
             events.append(op("aten::mm", begin + 2110, 1580))
         events.append(op("aten::mm", begin + 3700, 1280))
-    write(folder / "traces" / "rank0.json", events)
+    launching = (computes, "aten::linear", "aten::mm") if gpu else ()
+    write(folder / "traces" / "rank0.json", with_kernels(events, *launching))
     return advice_on(folder)
 
 
@@ -58,6 +60,12 @@ def test_masks_of_every_layer_are_the_first_advice(tmp_path: Path) -> None:
     # Those of the first layer stay.
     assert first.gain_ns == pytest.approx(1000 * MASK * (LAYERS - 1), rel=0.1)
     assert first.low_ns <= 1000 * MASK * (LAYERS - 1) <= 1.1 * first.high_ns
+
+
+def test_so_they_are_on_a_gpu(tmp_path: Path) -> None:
+    [advice] = job(tmp_path, gpu=True).of_rule("repeated_constants")
+    assert "is computed again, 360 us a step" in advice.remedy.what
+    assert advice.gain_ns == pytest.approx(1000 * 190 * (LAYERS - 1), rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from lumos_df.advice.rules import unused_gradients
 from tests.advice.emulated import Advised, advice_on
-from tests.trace.literal import Event, annotation, op, write
+from tests.trace.literal import Event, annotation, op, with_kernels, write
 
 STEPS, LAYERS, WIDTH, WORDS = 4, 3, 16, 5
 HEAD = [WORDS, WIDTH]
@@ -22,11 +22,13 @@ def job(
     also: str = "",
     passes: int = 1,
     evaluates: bool = False,
+    gpu: bool = False,
 ) -> Advised:
     """Return what is said of a job that goes back through a head and three layers, 200 us each, in steps of 2 ms.
 
     `updated`: shapes of what the optimizer updates, `fused` of further lists of it. `also`: another operator, behind
-    the backward pass, on a tensor as large as a layer. `evaluates`: a last step goes forward alone.
+    the backward pass, on a tensor as large as a layer. `evaluates`: a last step goes forward alone. `gpu`: nodes
+    launch a kernel each.
     """
     events: list[Event] = []
     for step, begin in enumerate(range(0, 4000 * STEPS, 4000)):
@@ -49,7 +51,8 @@ def job(
     if evaluates:
         begin = 4000 * STEPS
         events += [op("aten::linear", begin + 10, 300), annotation(f"ProfilerStep#{STEPS}", begin, 400)]
-    write(folder / "traces" / "rank0.json", events)
+    launching = (f"{NODE}MmBackward0", "aten::linear", "aten::_fused_sgd_") if gpu else ()
+    write(folder / "traces" / "rank0.json", with_kernels(events, *launching))
     return advice_on(folder)
 
 
@@ -58,6 +61,12 @@ def test_layers_that_are_not_updated_are_the_first_advice(tmp_path: Path) -> Non
     assert first.remedy.rule == "unused_gradients"
     assert "to 3 parameters that no optimizer updates" in first.remedy.what
     assert first.gain_ns == pytest.approx(1000 * LAYERS * 200, rel=0.03)
+
+
+def test_so_they_are_on_a_gpu(tmp_path: Path) -> None:
+    [advice] = job(tmp_path, gpu=True).of_rule("unused_gradients")
+    assert "goes on for 420 us a step" in advice.remedy.what
+    assert advice.gain_ns == pytest.approx(1000 * LAYERS * 200, rel=0.03)
 
 
 def test_a_last_step_that_goes_forward_alone_hides_nothing(tmp_path: Path) -> None:

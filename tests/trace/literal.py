@@ -31,6 +31,17 @@ def kernel(name: str, ts: float, dur: float, **args: Any) -> Event:
     return x(name, "kernel", ts, dur, 7, **{"device": 0, "stream": 7, **args})
 
 
+def with_kernels(events: Sequence[Event], *names: str) -> list[Event]:
+    """Return events with a kernel for each operator of these names, which lasts 10 us less and ends with it."""
+    calling = [event for event in events if event["cat"] == "cpu_op" and event["name"] in names]
+    launches = [launch(event["ts"] + 1, 2, number) for number, event in enumerate(calling, 1)]
+    kernels = [
+        kernel(f"{event['name']}_kernel", event["ts"] + 10, event["dur"] - 10, correlation=number)
+        for number, event in enumerate(calling, 1)
+    ]
+    return [*events, *launches, *kernels]
+
+
 def annotation(name: str, ts: float, dur: float, tid: int = 1) -> Event:
     return x(name, "user_annotation", ts, dur, tid)
 

@@ -19,9 +19,7 @@ _PUTS_TOGETHER: Final = "aten::cat"
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose that a host without a GPU put the pieces of a tensor together once, behind the loop that makes them."""
-    if any(rows.on_gpu.any() for rows in advised.ranks):
-        return
+    """Propose that the pieces of a tensor be put together once, behind the loop that makes them."""
     found = [_growing(advised, place) for place in range(len(advised.ranks))]
     if not any(len(call) for call, _, _ in found):
         return

@@ -31,9 +31,7 @@ _BRINGS: Final = re.compile(
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose that a host without a GPU compute each of its constants once a step."""
-    if any(rows.on_gpu.any() for rows in advised.ranks):
-        return
+    """Propose that each constant be computed once a step."""
     found = [_again(rows, advised.shapes[place]) for place, rows in enumerate(advised.ranks)]
     if not any(len(call) for call, _ in found):
         return

@@ -1,4 +1,4 @@
-"""Gradients of parameters that no optimizer of a host updates: what if these had been frozen."""
+"""Gradients of parameters that no optimizer updates: what if these had been frozen."""
 
 import json
 import re
@@ -29,9 +29,7 @@ _OF_LISTS: Final = re.compile(r"aten::_(?:foreach|fused)_")
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose that a job without a GPU not go back further than to the last parameter that is updated."""
-    if any(rows.on_gpu.any() for rows in advised.ranks):
-        return
+    """Propose that the backward pass not go further than to the last parameter that is updated."""
     found = [_beyond(advised, place) for place in range(len(advised.ranks))]
     count = sum(len(call) for call, _, _ in found)
     if not count:
