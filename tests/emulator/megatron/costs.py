@@ -92,7 +92,9 @@ def all_reduce_ns(payload_bytes: int, ranks: tuple[int, ...]) -> float:
     out = min(near, per_node * _WIRE_BYTES_PER_NS)
     hops = 2 * (nodes - 1) * _FAR_HOP_NS + 2 * nodes * (per_node - 1) * _NEAR_HOP_NS
     ring = _START_NS + hops + wire / out
-    up_and_down = 2 * (nodes - 1) / nodes * payload_bytes / (per_node * _WIRE_BYTES_PER_NS * _TREE)
+    # Of two nodes each sums up and sends once. Of more each is inner in one of two trees and a leaf of the other: it
+    # sends half of the payload up twice, and once to each of two children (NCCL, src/graph/trees.cc).
+    up_and_down = min(2, nodes - 1) * payload_bytes / (per_node * _WIRE_BYTES_PER_NS * _TREE)
     inside = 2 * (per_node - 1) / per_node * payload_bytes / (near * _TREE)
     levels = 2 * ((nodes - 1).bit_length() * _FAR_HOP_NS + (per_node - 1) * _NEAR_HOP_NS)
     return min(ring, _START_NS + levels + max(up_and_down, inside))
