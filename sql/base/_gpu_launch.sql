@@ -49,12 +49,12 @@ before AS (
     trace_id,
     op_id,
     max(end_ts) OVER (
-      PARTITION BY trace_id, device, stream ORDER BY ts, op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      PARTITION BY trace_id, device, stream ORDER BY op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS stream_end_ts,
     max(end_ts) OVER (
-      PARTITION BY trace_id ORDER BY ts, op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      PARTITION BY trace_id ORDER BY op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS gpu_end_ts,
-    lead(ts) OVER (PARTITION BY trace_id ORDER BY ts, op_id) AS next_ts
+    lead(ts) OVER (PARTITION BY trace_id ORDER BY op_id) AS next_ts
   FROM _gpu
 )
 SELECT

@@ -69,7 +69,7 @@ placed AS (
       false
     ) AS shares
   FROM _gpu
-  WINDOW started AS (PARTITION BY trace_id ORDER BY ts, op_id)
+  WINDOW started AS (PARTITION BY trace_id ORDER BY op_id)
 ),
 gpu AS (
   SELECT

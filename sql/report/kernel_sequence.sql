@@ -29,7 +29,6 @@ placed AS (
     gpu.device,
     gpu.stream,
     gpu.op_id,
-    gpu.ts,
     gpu.end_ts - gpu.ts AS dur,
     greatest(0, gpu.ts - gpu.stream_end_ts) AS gap,
     CASE WHEN gpu.kind = 'kernel' THEN kernel_name.number END AS number
@@ -43,34 +42,43 @@ ahead AS (
     rank,
     device,
     stream,
+    dur,
+    gap,
     row_number() OVER next AS place,
     lag(number) OVER next AS before,
     number AS n1,
     lead(number, 1) OVER next AS n2,
     lead(number, 2) OVER next AS n3,
     lead(number, 3) OVER next AS n4,
-    lead(number, 4) OVER next AS n5,
-    lead(number, 5) OVER next AS n6,
-    lead(number, 6) OVER next AS n7,
-    lead(number, 7) OVER next AS n8,
-    lead(number, 8) OVER next AS n9,
-    dur AS dur1,
-    lead(dur, 1) OVER next AS dur2,
-    lead(dur, 2) OVER next AS dur3,
-    lead(dur, 3) OVER next AS dur4,
-    lead(dur, 4) OVER next AS dur5,
-    lead(gap, 1) OVER next AS gap2,
-    lead(gap, 2) OVER next AS gap3,
-    lead(gap, 3) OVER next AS gap4,
-    lead(gap, 4) OVER next AS gap5
+    lead(number, 4) OVER next AS n5
   FROM placed
-  WINDOW next AS (PARTITION BY trace_id, device, stream ORDER BY ts, op_id)
+  WINDOW next AS (PARTITION BY trace_id, device, stream ORDER BY op_id)
 ),
 -- Where the kernel before a run is also its last one, the run before is of the same kernels in turn: `begun` of each length is
--- the first of these.
+-- the first of these. What is not asked before is made here: rows are sorted with the columns that they have.
 turn AS (
   SELECT
-    *,
+    trace_id,
+    rank,
+    place,
+    n1,
+    n2,
+    n3,
+    n4,
+    n5,
+    lead(n5, 1) OVER so_far AS n6,
+    lead(n5, 2) OVER so_far AS n7,
+    lead(n5, 3) OVER so_far AS n8,
+    lead(n5, 4) OVER so_far AS n9,
+    dur AS dur1,
+    lead(dur, 1) OVER so_far AS dur2,
+    lead(dur, 2) OVER so_far AS dur3,
+    lead(dur, 3) OVER so_far AS dur4,
+    lead(dur, 4) OVER so_far AS dur5,
+    lead(gap, 1) OVER so_far AS gap2,
+    lead(gap, 2) OVER so_far AS gap3,
+    lead(gap, 3) OVER so_far AS gap4,
+    lead(gap, 4) OVER so_far AS gap5,
     CASE WHEN n1 IS NULL THEN 0 WHEN n2 IS NULL THEN 1 WHEN n3 IS NULL THEN 2 WHEN n4 IS NULL THEN 3 WHEN n5 IS NULL THEN 4 ELSE 5 END AS kernels,
     last_value(CASE WHEN before = n2 THEN NULL ELSE place END IGNORE NULLS) OVER so_far AS begun2,
     last_value(CASE WHEN before = n3 THEN NULL ELSE place END IGNORE NULLS) OVER so_far AS begun3,

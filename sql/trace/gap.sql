@@ -33,7 +33,7 @@ WITH placed AS (
     *,
     arg_max(op_id, end_ts) OVER (
       PARTITION BY trace_id, device, stream
-      ORDER BY ts, op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ORDER BY op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS before_op_id
   FROM _gpu_launch
 )

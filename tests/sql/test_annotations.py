@@ -40,9 +40,10 @@ KERNELS = st.lists(
 def fill(marks: list[Mark], kernels: list[Launched]) -> None:
     host = [("annotation", mark.name, mark.ts, mark.dur, mark.thread, None, None) for mark in marks]
     calls = [("runtime", "launch", kernel.call_ts, 1, kernel.thread, None, None) for kernel in kernels]
+    # A trace numbers its rows in the order in which they start.
     gpu = [
         ("kernel", "k", kernel.ts, kernel.dur, None, kernel.device, len(host) + place)
-        for place, kernel in enumerate(kernels)
+        for place, kernel in sorted(enumerate(kernels), key=lambda placed: placed[1].ts)
     ]
     database().execute("DELETE FROM operators")
     rows = [("t", 0, op_id, *row, 7) for op_id, row in enumerate([*host, *calls, *gpu])]
