@@ -70,12 +70,11 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say, *, paths: bool =
 
 
 def _summarise(corpus: Path, say: Say) -> None:
-    import duckdb  # noqa: PLC0415 - slow to import
-
     from lumos_df.corpus import summaries  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus.engine import engine  # noqa: PLC0415 - as above
 
     # Without them every answer is the same; who asks says what is wrong with a table.
-    with suppress(OSError, duckdb.Error):
+    with suppress(OSError, engine.Error):
         if kept := summaries.keep(corpus):
             say(f"summaries of {kept:,} traces are kept: until the corpus changes, reports answer from them")
 

@@ -48,7 +48,8 @@ def _told(error: Exception) -> str:
         # Where pyarrow refuses, its sentence alone says what.
         what = f"{error.filename}: {reason(error)}" if error.filename else error.strerror or error
         return f"{what}; check the path, its permissions and the disk's space"
-    if "duckdb" not in sys.modules or not isinstance(error, sys.modules["duckdb"].Error):
+    engine = sys.modules.get("_duckdb") or sys.modules.get("duckdb")
+    if engine is None or not isinstance(error, engine.Error):
         raise error
     from lumos_df.corpus.catalog import refused  # noqa: PLC0415 - imports DuckDB
 

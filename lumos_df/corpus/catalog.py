@@ -17,16 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-# Most of what `duckdb` takes to import are relations, which who only writes a catalogue does not build.
-try:
-    import _duckdb as engine
-except ImportError:  # a later version may call it otherwise
-    import duckdb as engine  # type: ignore[no-redef]
-
 from lumos_df.base.errors import ROOM, CorpusError, QueryError, nearest, shortage
 from lumos_df.base.files import publish_file, publish_files
 from lumos_df.base.kernel_cache import folder as cache_folder
 from lumos_df.corpus import definitions, summaries
+from lumos_df.corpus.engine import engine
 from lumos_df.corpus.layout import CATALOG, SIGNATURE, check
 from lumos_df.corpus.object_store import opened
 from lumos_df.corpus.view_files import views
@@ -60,6 +55,11 @@ def connect(corpus: str | os.PathLike[str]) -> "duckdb.DuckDBPyConnection":
     """
     import duckdb  # noqa: F401, PLC0415 - gives connections their relations
 
+    return connect_engine(corpus)
+
+
+def connect_engine(corpus: str | os.PathLike[str]) -> "duckdb.DuckDBPyConnection":
+    """Open a corpus as `connect` does, for `execute` alone: to import relations takes as long as to open it."""
     folder = opened(corpus)
     check(folder)
     script = _script(folder)

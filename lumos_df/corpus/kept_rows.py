@@ -6,13 +6,14 @@ ENUM in all of them, which DuckDB compares as a number: most joins, groups and s
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Final
-
-import duckdb
+from typing import TYPE_CHECKING, Final
 
 from lumos_df.corpus.catalog import one_line_errors
 from lumos_df.corpus.view_files import queries_over, read_by, read_once, readers, views
 from lumos_df.schema import OPERATORS, RECORDED, TABLES, TRACES, Table
+
+if TYPE_CHECKING:
+    import duckdb
 
 _TRACE: Final = "_trace"
 """Type of a trace's id."""
@@ -24,7 +25,7 @@ def recorded(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in computed]
 
 
-def keep_recorded(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+def keep_recorded(connection: "duckdb.DuckDBPyConnection", names: Iterable[str]) -> None:
     """Keep what several of some views read; of views the columns that these name: first what was recorded.
 
     From then on the connection knows the traces that are there now and no others, and `trace_id` is an ENUM. Raises
@@ -38,7 +39,7 @@ def keep_recorded(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -
     _keep(connection, asked, RECORDED, recorded(read_once(asked)))
 
 
-def keep_computed(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+def keep_computed(connection: "duckdb.DuckDBPyConnection", names: Iterable[str]) -> None:
     """Then keep the rest, as it is stored now. Raises as `keep_recorded` does."""
     asked = set(names)
     of_recorded = recorded(read_once(asked))
@@ -47,7 +48,7 @@ def keep_computed(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -
 
 
 def _keep(
-    connection: duckdb.DuckDBPyConnection, asked: Collection[str], tables: Iterable[Table], kept: Iterable[str]
+    connection: "duckdb.DuckDBPyConnection", asked: Collection[str], tables: Iterable[Table], kept: Iterable[str]
 ) -> None:
     """Keep some stored tables that the asked views read, and some views below these."""
     below = read_by(asked)

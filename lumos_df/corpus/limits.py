@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
-
-import duckdb
+from typing import TYPE_CHECKING, Final
 
 from lumos_df.corpus.view_files import readers, views
 from lumos_df.schema import (
@@ -22,6 +20,9 @@ from lumos_df.schema import (
 )
 from lumos_df.schema.dialects import Dialect
 from lumos_df.schema.sampled_files import FILES
+
+if TYPE_CHECKING:
+    import duckdb
 
 TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
@@ -110,7 +111,7 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
 
 
 def of_views(
-    connection: duckdb.DuckDBPyConnection, names: Iterable[str], trace_ids: Sequence[str] | None = None
+    connection: "duckdb.DuckDBPyConnection", names: Iterable[str], trace_ids: Sequence[str] | None = None
 ) -> list[str]:
     """Return what some views of an open corpus cannot say, of all its jobs or those of some traces, and why.
 
@@ -143,7 +144,9 @@ def of_views(
     return [*limits(jobs), *unfilled]
 
 
-def _unfilled(connection: duckdb.DuckDBPyConnection, asked: set[str], trace_ids: Sequence[str] | None) -> Iterator[str]:
+def _unfilled(
+    connection: "duckdb.DuckDBPyConnection", asked: set[str], trace_ids: Sequence[str] | None
+) -> Iterator[str]:
     """Give a sentence where views, or columns of theirs, are asked for that no file of the corpus can fill."""
     of_rows = [view for view in views() if view.name in _of_rows(asked)]
     known = _dialects(connection, trace_ids) if of_rows else []
@@ -168,7 +171,7 @@ def _of_rows(asked: set[str]) -> frozenset[str]:
     return _reading(*(table.name for table in _OF_EVENTS)) & asked - {_ALWAYS}
 
 
-def _dialects(connection: duckdb.DuckDBPyConnection, trace_ids: Sequence[str] | None) -> list[Dialect]:
+def _dialects(connection: "duckdb.DuckDBPyConnection", trace_ids: Sequence[str] | None) -> list[Dialect]:
     """Return what all traces, or some, are written in; none where one is not known."""
     written = "SELECT DISTINCT dialect FROM traces WHERE $1 IS NULL OR list_contains($1, trace_id) ORDER BY dialect"
     dialects = [dialect for (dialect,) in connection.execute(written, [trace_ids]).fetchall()]
@@ -176,7 +179,7 @@ def _dialects(connection: duckdb.DuckDBPyConnection, trace_ids: Sequence[str] | 
     return [DIALECTS[dialect] for dialect in dialects] if DIALECTS.keys() >= set(dialects) else []
 
 
-def of_each_job(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
+def of_each_job(connection: "duckdb.DuckDBPyConnection") -> dict[str, list[str]]:
     """Return what cannot be said of each job of an open corpus, whose replays are stored, and why."""
     unmarked, off = unmarked_jobs(connection), _errors(connection)
     return {
@@ -185,7 +188,7 @@ def of_each_job(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
     }
 
 
-def _recorded(connection: duckdb.DuckDBPyConnection, trace_ids: Sequence[str] | None) -> list[Recorded]:
+def _recorded(connection: "duckdb.DuckDBPyConnection", trace_ids: Sequence[str] | None) -> list[Recorded]:
     rows = connection.execute(_RECORDED, [trace_ids]).fetchall()
     return [
         Recorded(job, gpu_rows, ranks, world, operators=operators, calls=calls, files=files, sampled=sampled)
@@ -193,13 +196,13 @@ def _recorded(connection: duckdb.DuckDBPyConnection, trace_ids: Sequence[str] | 
     ]
 
 
-def _errors(connection: duckdb.DuckDBPyConnection) -> dict[str, float]:
+def _errors(connection: "duckdb.DuckDBPyConnection") -> dict[str, float]:
     """Return how far the worst replayed step of each job is off, percent."""
     query = "SELECT job, max(abs(error_pct)) FROM replay_error GROUP BY job"
     return {job: error or 0.0 for job, error in connection.execute(query).fetchall()}
 
 
-def unmarked_jobs(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
+def unmarked_jobs(connection: "duckdb.DuckDBPyConnection") -> frozenset[str]:
     """Return the jobs of an open corpus in which nothing marks a step."""
     query = f"SELECT job FROM {_STEP} JOIN {_SAME} USING (trace_id) GROUP BY job HAVING count(step) = 0"
     return frozenset(job for (job,) in connection.execute(query).fetchall())

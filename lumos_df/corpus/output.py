@@ -107,6 +107,8 @@ def write_rows(
 
     def written() -> None:
         if form is Format.TABLE:
+            import duckdb  # noqa: F401, PLC0415 - gives connections their relations
+
             _save(connection, connection.sql(sql), form, draft)
         else:
             connection.execute(_copy(f"({sql})", types, form, draft))
@@ -245,11 +247,11 @@ def _save(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelatio
 @contextmanager
 def _refusals(path: Path) -> Iterator[None]:
     """Raise `OSError` where the system refuses to write a file, which DuckDB says in words and once more in JSON."""
-    import duckdb  # noqa: PLC0415 - only where rows are written
+    from lumos_df.corpus.engine import engine  # noqa: PLC0415 - only where rows are written
 
     try:
         yield
-    except duckdb.IOException as error:
+    except engine.IOException as error:
         refused = _REFUSED.search(str(error))
         if refused is None:
             raise

@@ -8,9 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
-
-import duckdb
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.base.files import flush
@@ -18,7 +16,7 @@ from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
 from lumos_df.corpus import summaries
-from lumos_df.corpus.catalog import connect, one_line_errors
+from lumos_df.corpus.catalog import connect, connect_engine, one_line_errors
 from lumos_df.corpus.column_units import unit_name
 from lumos_df.corpus.kept_rows import keep_computed, keep_recorded, recorded
 from lumos_df.corpus.layout import check
@@ -28,6 +26,9 @@ from lumos_df.corpus.output import Format, Result, interruptible, whole_file, wr
 from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import views
 from lumos_df.schema import ADVISED_JOBS, COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
+
+if TYPE_CHECKING:
+    import duckdb
 
 REPORT_FOLDER: Final = "report"
 """Views in this folder of `sql/` are what a report is made of."""
@@ -177,11 +178,11 @@ _UNMATCHED: Final = f"""
 def summary(corpus: str | os.PathLike[str]) -> CorpusSummary:
     """Return what is in a corpus, for one screen. Raises `CorpusError` when there is none."""
     unknown = unanswered(Path(corpus), JOB_ADVICE)
-    with connect(corpus) as connection:
+    with connect_engine(corpus) as connection:
         return interruptible(connection, lambda: _summary(connection, as_named(os.fspath(corpus)), unknown))
 
 
-def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[str]) -> CorpusSummary:
+def _summary(connection: "duckdb.DuckDBPyConnection", corpus: str, unknown: set[str]) -> CorpusSummary:
     """Return the summary of an open corpus; `unknown`: traces of which nobody asked what to change."""
     jobs = _rows(connection, JobSummary, "FROM corpus_summary")
     with one_line_errors():
@@ -242,7 +243,7 @@ _OF_RECORDS: Final = {
 """What files of records tell, and the view that has it, by their dialect."""
 
 
-def _notes(connection: duckdb.DuckDBPyConnection, corpus: str, jobs: tuple[JobSummary, ...]) -> Iterator[Note]:
+def _notes(connection: "duckdb.DuckDBPyConnection", corpus: str, jobs: tuple[JobSummary, ...]) -> Iterator[Note]:
     unmatched = [job for (job,) in connection.execute(_UNMATCHED).fetchall()]
     if unmatched:
         yield Note(
@@ -297,7 +298,7 @@ def export(  # noqa: PLR0913  # each says one thing of what is written
     workers: int | None = None,
     address: str | None = None,
     prepare: Callable[[], None] | None = None,
-    before: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+    before: "Callable[[duckdb.DuckDBPyConnection], None] | None" = None,
 ) -> tuple[Path, ...]:
     """Write one file a view into `folder`, which is made if it is not there, and return the files.
 
@@ -328,7 +329,7 @@ def export(  # noqa: PLR0913  # each says one thing of what is written
         prepare = None
     if engine is not Engine.SERIAL:
         if before:
-            with connect(corpus) as connection:
+            with connect_engine(corpus) as connection:
                 before(connection)
         ask = partial(_show_view, corpus, form)
         each = list(zip(queries, files, strict=True))
@@ -336,7 +337,7 @@ def export(  # noqa: PLR0913  # each says one thing of what is written
         return files
     early = recorded(queries) if prepare else []
     # A file waits for the disk, up to a tenth of a second, while the next views are asked.
-    with connect(corpus) as connection, ExitStack() as written, ThreadPoolExecutor() as publishers:
+    with connect_engine(corpus) as connection, ExitStack() as written, ThreadPoolExecutor() as publishers:
         types = interruptible(connection, partial(_types, connection))
 
         def draft(name: str) -> ExitStack:
@@ -369,7 +370,7 @@ _AGAIN_S: Final = 0.05
 
 
 @contextmanager
-def _meanwhile(connection: duckdb.DuckDBPyConnection, work: Callable[[], Result]) -> Iterator[Future[Result]]:
+def _meanwhile(connection: "duckdb.DuckDBPyConnection", work: Callable[[], Result]) -> Iterator[Future[Result]]:
     """Run `work`, which queries `connection`, beside the block; an error of the block ends it and is the one raised."""
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(work)
@@ -384,7 +385,7 @@ def _meanwhile(connection: duckdb.DuckDBPyConnection, work: Callable[[], Result]
             raise
 
 
-def _types(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, str]]:
+def _types(connection: "duckdb.DuckDBPyConnection") -> dict[str, dict[str, str]]:
     """Return the columns of each view and stored table, and their types, as the catalogue has them."""
     types: dict[str, dict[str, str]] = {}
     columns = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = current_database()"
@@ -410,7 +411,7 @@ def _with_unit(column: str) -> str:
     return f'"{column}"' if named == column else f'"{column}" AS {named}'
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, kind: type[Row], source: str) -> tuple[Row, ...]:
+def _rows(connection: "duckdb.DuckDBPyConnection", kind: type[Row], source: str) -> tuple[Row, ...]:
     columns = ", ".join(field.name for field in fields(kind))
     with one_line_errors():
         rows = connection.execute(f"SELECT {columns} FROM ({source})").fetchall()

@@ -57,7 +57,7 @@ def keep(corpus: Path) -> int:
     """Write the summaries of a corpus, unless they are there or it is small; return of how many traces, 0 for none.
 
     They are dropped where another command changes a trace meanwhile. Raises `OSError` where the corpus cannot be
-    written, `duckdb.Error` where a table cannot be read.
+    written, DuckDB's `Error` where a table cannot be read.
     """
     if not many(corpus):
         return 0
@@ -90,10 +90,10 @@ def keep(corpus: Path) -> int:
 
 def _write(corpus: Path, traces: Sequence[str], names: Sequence[str], into: Path, number: int) -> None:
     """Write the rows that views and tables have of some traces, a file each."""
-    import duckdb  # noqa: PLC0415 - as below
+    from lumos_df.corpus.engine import engine  # noqa: PLC0415 - as below
 
     read = read_by(names)
-    with duckdb.connect() as connection:
+    with engine.connect() as connection:
         for table in TABLES:
             if table.name in read:
                 files = [corpus / trace / f"{table.name}.parquet" for trace in traces]
@@ -118,8 +118,8 @@ def _state(corpus: Path) -> str:
     folders = _folders(corpus)
     if len(folders) < _AT_LEAST:
         return ""
-    import duckdb  # noqa: PLC0415 - slow to import, and few corpora have summaries
+    from lumos_df.corpus.engine import engine  # noqa: PLC0415 - slow to import, and few corpora have summaries
 
     below = read_by((*_OF_TRACES, *_OF_JOBS))
     defined = [view.sql for view in views() if view.name in below]
-    return hashlib.sha256(repr((duckdb.__version__, defined, sorted(folders.items()))).encode()).hexdigest()[:32]
+    return hashlib.sha256(repr((engine.__version__, defined, sorted(folders.items()))).encode()).hexdigest()[:32]

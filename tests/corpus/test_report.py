@@ -370,7 +370,7 @@ def test_summaries_are_made_before_any_view_of_many_traces_is_asked(
         order.append("asked")
         return lumos_df.connect(corpus)
 
-    monkeypatch.setattr(report, "connect", opened)
+    monkeypatch.setattr(report, "connect_engine", opened)
     report.export(sample_corpus, tmp_path / "out", ["step"], prepare=lambda: order.append("prepared"))
     assert order == ["prepared", "asked"]
 

@@ -71,6 +71,14 @@ def test_sql_needs_duckdb_alone(sample_corpus: Path) -> None:
     assert _imported(code) == ["duckdb"]
 
 
+def test_a_report_is_written_without_what_builds_queries(sample_corpus: Path, tmp_path: Path) -> None:
+    arguments = ["report", "--corpus", str(shutil.copytree(sample_corpus, tmp_path / "corpus"))]
+    report = f"import sys; sys.argv[1:] = {[*arguments, '--output', str(tmp_path / 'report')]}"
+    code = f"{report}; from lumos_df.cli.main import main; main()"
+    assert "numpy" in _imported(code)  # of what to change, which is known from then on
+    assert _imported(code) == []
+
+
 def test_a_file_is_read_without_what_builds_queries(tmp_path: Path) -> None:
     arguments = ["ingest", str(SAMPLES / "gpu_generated/rank0.json.gz"), "--corpus", str(tmp_path / "corpus")]
     assert _imported(f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.main import main; main()") == [
