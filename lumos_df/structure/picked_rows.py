@@ -1,10 +1,11 @@
 """Rows that an operator takes out of a tensor as its data says, such as the tokens of one expert.
 
-No size of the model tells how many they are; as a share of the axis that they are taken from they stay. A number that
-does not come from the data does not grow with that axis, so there must be a sign that it does: the operator gave
-several numbers, or a multiple of all rows. Where data picked always as many, either may be so. Rows may be taken in
-several groups, so that two axes take the place of one: as many groups are taken as the program has, so the longer one
-grows.
+No size of the model tells how many they are; as a share of the axis that they are taken from they stay. Of samples data
+picks more where there are more, also if a job trains on one batch again and again, so that it picks always as many. A
+number that does not come from the data does not grow with that axis, so there must be a sign that it does: the operator
+gave several numbers, or a multiple of all rows. Of one sample's tokens data may pick a number of the program's: where
+that is always the same, either may be so. Rows may be taken in several groups, so that two axes take the place of one:
+as many groups are taken as the program has, so the longer one grows. A mask picks from several axes at once.
 """
 
 import re
@@ -12,8 +13,7 @@ from collections import defaultdict
 from math import prod
 from typing import Final
 
-from lumos_df.schema.codes import NONE
-from lumos_df.structure.axis_labels import CONSTANT, PICKED_ONE, Labels, constants, holds_inputs
+from lumos_df.structure.axis_labels import BATCH, CONSTANT, PICKED_ONE, Labels, constants, holds_inputs
 from lumos_df.structure.axis_rules import BATCHED, CONVOLUTION, LINEAR, LOOKUP, NORM, PRODUCT, RESHAPES, SWAPS
 from lumos_df.structure.kernels.feeds import CUT, PICKED, PICKS, SPLITS, SWAPPED
 from lumos_df.structure.shapes import Shape
@@ -84,8 +84,8 @@ class PickedRows:
         self._sizes: dict[tuple[int, int], set[int]] = defaultdict(set)
         for shape, each in zip(shapes, ties, strict=True):
             for origin, tie, _ in each:
-                if tie == PICKED and (axis := _axis(shapes[origin], shape)) != NONE and shape is not None:
-                    self._sizes[origin, axis].add(prod(_taken(shapes[origin], shape, axis)))
+                if tie == PICKED and (places := _places(shapes[origin], shape)) and shape is not None:
+                    self._sizes[origin, places[0].start].add(prod(shape[places[1]]))
 
     def labels(
         self, origin: int, name: str, tensors: tuple[Shape, ...], known: Labels | None, shape: Shape
@@ -99,11 +99,12 @@ class PickedRows:
             known: labels of the first of these.
             shape: sizes of what it took.
         """
-        axis = _axis(tensors[0], shape)
-        if known is None or axis == NONE:
+        places = _places(tensors[0], shape)
+        if known is None or places is None:
             return None
-        axes = _taken(tensors[0], shape, axis)
-        label, was, size = known[axis] or (), tensors[0][axis], prod(axes)
+        axis, axes = places[0].start, shape[places[1]]
+        label = tuple(factor for each in known[places[0]] for factor in each or ())
+        was, size = prod(tensors[0][places[0]]), prod(axes)
         if len(axes) > 1 and not _DATA.match(name):
             return None
         inputs = "".join(sorted({kind for kind, _ in label if kind}))
@@ -116,7 +117,8 @@ class PickedRows:
             # Of a tensor that is cut once the program may say how long one part is, and the other is the rest.
             grows = bool(self._sizes[origin, axis] - {size, was - size})
         else:
-            grows = len(self._sizes[origin, axis]) > 1 or size % was == 0
+            of_samples = BATCH in inputs and size not in self._batches
+            grows = of_samples or len(self._sizes[origin, axis]) > 1 or size % was == 0
         longest = max(axes)
         if grows:
             taken = (*label, (CONSTANT, longest // was)) if longest % was == 0 else ((inputs, longest),)
@@ -126,21 +128,21 @@ class PickedRows:
             return None
         groups = list(constants(axes))
         groups[axes.index(longest)] = taken
-        return (*known[:axis], *groups, *known[axis + 1 :])
+        return (*known[:axis], *groups, *known[places[0].stop :])
 
 
-def _axis(was: Shape | None, shape: Shape | None) -> int:
-    """Return the only axis in whose place a shape has others, NONE where it is none or not the only one."""
-    if was is None or shape is None or len(was) > len(shape) or was == shape or not prod(was) or not prod(shape):
-        return NONE
+def _places(was: Shape | None, shape: Shape | None) -> tuple[slice, slice] | None:
+    """Return the axes of a shape that another has others for, and those; None where none or several may be.
+
+    One axis is taken from, or several at once, as a mask over samples and tokens does.
+    """
+    if was is None or shape is None or was == shape or not prod(was) or not prod(shape):
+        return None
+    more = len(shape) - len(was)
+    old, new = 1 + max(-more, 0), 1 + max(more, 0)
     differ = [
         axis
-        for axis in range(len(was))
-        if shape[:axis] == was[:axis] and shape[len(shape) - len(was) + axis + 1 :] == was[axis + 1 :]
+        for axis in range(len(was) - old + 1)
+        if shape[:axis] == was[:axis] and shape[axis + new :] == was[axis + old :]
     ]
-    return differ[0] if len(differ) == 1 else NONE
-
-
-def _taken(was: Shape | None, shape: Shape, axis: int) -> Shape:
-    """Return the axes that a shape has in the place of one."""
-    return shape[axis : axis + 1 + len(shape) - len(was or shape)]
+    return (slice(differ[0], differ[0] + old), slice(differ[0], differ[0] + new)) if len(differ) == 1 else None

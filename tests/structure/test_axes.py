@@ -407,13 +407,29 @@ TAKES: Call = ("aten::index", [[48, 32], []])
 CUTS: Call = ("aten::slice", [[48, 32], [], [], [], []])
 
 
-def test_rows_that_data_picks_grow_with_what_they_are_picked_from(tmp_path: Path) -> None:
-    assert taken(tmp_path, TAKES, 19, 7) == ((("bs", 7),), wide(128))
+@pytest.mark.parametrize("counts", [(19, 7), (7, 7)])
+def test_rows_that_data_picks_of_samples_grow_with_them(tmp_path: Path, counts: tuple[int, ...]) -> None:
+    """Also where they are always as many, as in a job that trains on one batch again and again."""
+    assert taken(tmp_path, TAKES, *counts) == ((("bs", 7),), wide(128))
 
 
-def test_of_rows_that_data_picks_always_as_many_nothing_tells_whether_they_grow(tmp_path: Path) -> None:
-    assert taken(tmp_path, TAKES, 19, 19) == ((("o", 19),), wide(128))
-    known = followed(tmp_path / "again", [("aten::relu", [[48, 32]]), TAKES, *expert(19), *expert(19)], 48, None)
+def test_rows_that_a_mask_over_samples_and_tokens_picks_grow_with_both(tmp_path: Path) -> None:
+    masked: list[Call] = [("aten::relu", [[4, 12, 32]]), ("aten::index", [[4, 12, 32], []]), *expert(7)]
+    assert followed(tmp_path, masked, 4, 12)["aten::silu"][0] == ((("bs", 7),), wide(128))
+
+
+def test_what_picks_rows_may_look_at_its_own_tensors_first(tmp_path: Path) -> None:
+    looks: list[Call] = [TAKES, ("aten::select", [[48, 32], [], []]), ("aten::select", [[19, 32], [], []])]
+    calls: list[Call] = [("aten::relu", [[48, 32]]), *looks, *expert(19)]
+    known = followed(tmp_path, calls, 48, None, inside=2, outer=1)
+    assert known["aten::silu"][0] == (((BATCH, 19),), wide(128))
+
+
+def test_of_tokens_that_data_picks_always_as_many_nothing_tells_whether_they_grow(tmp_path: Path) -> None:
+    reads: list[Call] = [("aten::linear", [[4, 5, 32], [128, 32], [128]]), ("aten::silu", [[4, 5, 128]])]
+    calls: list[Call] = [("aten::relu", [[4, 12, 32]]), ("aten::index", [[4, 12, 32], [], []]), *reads]
+    known = followed(tmp_path, calls, 4, 12)
+    assert known["aten::silu"][0] == (((BATCH, 4),), ((PICKED_ONE, 5),), wide(128))
     assert holds_one_number(known["aten::silu"])
     assert not holds_one_number(known["aten::relu"])
 
@@ -433,13 +449,13 @@ def test_rows_several_times_as_many_as_tokens_grow_with_them(tmp_path: Path) -> 
     assert kinds(taken(tmp_path, TAKES, 96)) == [BATCH + SEQUENCE, CONSTANT]
 
 
-@pytest.mark.parametrize(("room", "told"), [(24, BATCH), (17, PICKED_ONE)])
-def test_rows_that_are_picked_in_groups_grow_in_the_longer_axis(tmp_path: Path, room: int, told: str) -> None:
+@pytest.mark.parametrize("room", [24, 17])
+def test_rows_that_are_picked_in_groups_grow_in_the_longer_axis(tmp_path: Path, room: int) -> None:
     # Of 48 tokens each of six experts takes as many as it has room for.
     experts: list[Call] = [("aten::bmm", [[6, room, 32], [6, 32, 64]]), ("aten::gelu", [[6, room, 64]])]
     known = followed(tmp_path, [("aten::relu", [[48, 32]]), TAKES, *experts], 48, None)
-    assert [kinds(labels) for labels in known["aten::bmm"]] == [["", told, ""], ["", "", ""]]
-    assert kinds(known["aten::gelu"][0]) == ["", told, ""]
+    assert [kinds(labels) for labels in known["aten::bmm"]] == [["", BATCH, ""], ["", "", ""]]
+    assert kinds(known["aten::gelu"][0]) == ["", BATCH, ""]
 
 
 def test_pieces_grow_where_a_tensor_is_cut_into_several(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
         keys = max(keys, axes[shape] + 1, widths[shape] + 1)
     moved = np.full(keys, NONE, np.int32)
     moved_at = np.full(keys, -1, np.int64)
+    by = np.full(keys, NONE, np.int32)
     turns = np.zeros(keys, np.bool_)
     earlier = np.full(keys, NONE, np.int32)
     splits = np.zeros(keys, np.bool_)
@@ -129,7 +130,11 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
             width = widths[shape]
             if rows[site] and width != NONE and moved[width] != NONE:
                 taken = moved[width]
-                if not splits[width]:
+                above = parent[i]
+                while above > by[width]:
+                    above = parent[above]
+                # What the operator calls itself is not what reads its result first.
+                if not splits[width] and above != by[width]:
                     moved[width] = NONE
                 if how[filled - 1] == NEXT:
                     reader[filled] = site
@@ -151,6 +156,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
                 earlier[at] = moved[at] if moves[k] == CUT else NONE
                 moved[at] = first_site[k]
                 moved_at[at] = moment
+                by[at] = i
                 turns[at] = moves[k] == SWAPPED
                 splits[at] = moves[k] == SPLITS
         before = first_site[k]

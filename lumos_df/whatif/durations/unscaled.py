@@ -11,14 +11,14 @@ from lumos_df.structure.axis_labels import holds_one_number
 from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.kernel_times import shaped
-from lumos_df.whatif.durations.operator_times import PlannedChange, tokens, updates
+from lumos_df.whatif.durations.operator_times import PlannedChange, updates
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import IN_SHAPES, Sizes
 
 SHAPES: Final = "no shapes are recorded of their operators; record with record_shapes=True"
 UNKNOWN: Final = "their operators have no tensors, so their work is unknown; record with with_stack=True to see whose"
 TAKEN: Final = "they take rows of tables, and how many is data; a trace of another batch tells how they grow"
-ONE_NUMBER: Final = "data picks their rows, always as many here; a step in which it picks other numbers tells"
+ONE_NUMBER: Final = "data picks their tokens, always as many here; a step in which it picks other numbers tells"
 ON_HOST: Final = "collectives ran on the host; record the job with NCCL"
 REASONS: Final = (SHAPES, UNKNOWN, TAKEN, ONE_NUMBER, ON_HOST)
 PICKED: Final = (REASONS.index(TAKEN), REASONS.index(ONE_NUMBER))
@@ -73,11 +73,11 @@ def unscaled(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[n
 
 
 def _of_one_number(change: PlannedChange, rank: int, operator: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of some operators, NONE for none, hold rows that data picks, where the tokens change [k]."""
+    """Return which of some operators, NONE for none, hold tokens that data picks, where the sequence changes [k]."""
     known = change.axes[rank]
     of_kind = np.array([*map(holds_one_number, known.of_kind), False])
     kind = np.where(operator >= 0, known.kind[operator], NONE)
-    return of_kind[kind] & (tokens(change) != 1)
+    return of_kind[kind] & (change.new.rank_seq != change.old.rank_seq)
 
 
 def _resized(change: PlannedChange) -> bool:
