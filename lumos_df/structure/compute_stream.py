@@ -93,12 +93,19 @@ class ComputeKernels:
     """Whether it is of a normalization."""
     transfers: NDArray[np.int32]
     """Sends and receives issued before it."""
-    gradients: int | None
-    """Gradients of parameters that are added up, in all steps; None where nothing tells."""
+    adds_up: NDArray[np.bool_]
+    """Whether it adds up the gradient of a parameter."""
+    source: NDArray[np.int32]
+    """Place of the host's operator that it is the backward of, NONE where nothing tells."""
 
     def __len__(self) -> int:
         """Return k."""
         return len(self.row)
+
+    @property
+    def gradients(self) -> int | None:
+        """Gradients of parameters that are added up, in all steps; None where nothing tells."""
+        return int(self.adds_up.sum()) or None
 
 
 def compute_kernels(trace: Trace) -> ComputeKernels:
@@ -127,7 +134,8 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         attends=rows.family[row] == ATTENTION,
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
-        gradients=None,
+        adds_up=np.zeros(len(row), np.bool_),
+        source=np.full(len(row), NONE, np.int32),
     )
 
 
@@ -175,7 +183,8 @@ def _host_operators(trace: Trace) -> ComputeKernels:
         attends=attends[order],
         norm=norm[order],
         transfers=np.zeros(len(first), np.int32),
-        gradients=_gradients(rows, first),
+        adds_up=rows.named(lambda name: name.endswith(_GRADIENT))[first][order],
+        source=_sources(rows, first[order], caller),
     )
 
 
@@ -218,9 +227,19 @@ def _is_per_head(inputs: str, scores: set[Shape]) -> bool:
     return len(first) == _PER_HEAD or (of_each_two and first in scores)
 
 
-def _gradients(rows: Rows, row: NDArray[np.int32]) -> int | None:
-    """Return how many of some operators add up the gradient of a parameter, None where none does."""
-    return int(rows.named(lambda name: name.endswith(_GRADIENT))[row].sum()) or None
+def _sources(rows: Rows, row: NDArray[np.int32], caller: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the place of the operator that each of some is the backward of, NONE where it is none of them [k].
+
+    Args:
+        rows: the trace's.
+        row: those operators, which no other calls [k].
+        caller: which of them every row is in, NONE for none [n].
+    """
+    # The last place is that of no row.
+    place = np.full(len(rows) + 1, NONE, np.int32)
+    place[row] = np.arange(len(row))
+    forward = inherit(rows.forward, rows.parent, rows.thread)[row]
+    return place[np.where(forward >= 0, caller[forward], NONE)]
 
 
 def _inside_layouts(rows: Rows) -> NDArray[np.bool_]:

@@ -227,8 +227,27 @@ def _alike(kernels: ComputeKernels, found: _Alike, share: float, linked: NDArray
     if times:
         return forward.layers == times
     inside = forward.place[forward.layer >= 0]
-    same = stacks.comes_down(kernels, forward, found.backward, linked)
+    same = stacks.comes_down(kernels, forward, found.backward, linked) and _own_parameters(kernels, found)
     return bool(same and forward.layers > 1 and share > _ALIKE_SHARE and (kernels.step[inside] >= 0).all())
+
+
+def _own_parameters(kernels: ComputeKernels, found: _Alike) -> bool:
+    """Return whether blocks have parameters of their own: gradients are added up in more of them than one.
+
+    Turns of a loop, over tokens or iterations, share theirs, so that gradients are added up in the last turn that comes
+    down. Where nothing tells, blocks are taken to have some.
+    """
+    up = np.full(len(kernels) + 1, NONE, np.int32)
+    for forward in (found.forward, *(each for each, _ in found.others)):
+        inside = forward.layer >= 0
+        up[forward.place[inside]] = forward.layer[inside]
+    known = np.flatnonzero(kernels.source >= 0)
+    adds_up = np.flatnonzero(kernels.adds_up)
+    before = np.searchsorted(known, adds_up) - 1
+    if not len(known) or not (before >= 0).any():
+        return True
+    layer = up[kernels.source[known[before[before >= 0]]]]
+    return len(np.unique(layer[layer >= 0])) > 1
 
 
 def _named_alike(kernels: ComputeKernels, layer: NDArray[np.int32], evidence: NDArray[np.int8]) -> bool:

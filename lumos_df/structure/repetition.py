@@ -65,14 +65,16 @@ def find(
         attends: which symbols are attention [n], none if not given. A block that repeats without what there is of it is
             a part of a layer, such as one of its experts.
         most: how many blocks there can be; any number if not given. Each layer has parameters of its own, so there are
-            no more layers than gradients that are added up: what comes more often is one token of a loop.
+            no more layers than gradients that are added up: what comes more often is one token of a loop, and several
+            such are no layer, either.
     """
     if not weight.any():
         weight = (symbols >= 0).astype(np.int64)
     total = np.concatenate(([0], np.cumsum(weight)))
     periods = _periods(symbols)
     if most is not None:
-        periods = [period for period in periods if _blocks(symbols, period) <= most]
+        turns = [period for period in periods if _blocks(symbols, period) > most]
+        periods = [period for period in periods if not _are_turns(symbols, total, period, turns)]
     candidates = [(period, _work(symbols, total, period)) for period in periods]
     if attends is not None:
         attended = np.concatenate(([0], np.cumsum(attends)))
@@ -114,6 +116,12 @@ def _periods(symbols: NDArray[np.int32]) -> list[int]:
     few = min(_CANDIDATES, len(votes))
     most = np.argpartition(votes, -few)[-few:]
     return sorted(int(period) for period in most if votes[period] > 0)
+
+
+def _are_turns(symbols: NDArray[np.int32], total: NDArray[np.int64], period: int, turns: list[int]) -> bool:
+    """Return whether blocks of a period are turns of a loop, or several each, so that they do no more work."""
+    work = _work(symbols, total, period)
+    return any(period % turn == 0 and work <= _work(symbols, total, turn) for turn in turns)
 
 
 def _blocks(symbols: NDArray[np.int32], period: int) -> int:

@@ -262,6 +262,32 @@ def test_what_comes_once_a_token_is_no_layer(described: Callable[..., Descriptio
     assert (job.facts["layers"].value, job.facts["hidden"].value, job.facts["sequence"].value) == (4, WIDTH, None)
 
 
+def turn(rows: int = BATCH) -> list[Operator]:
+    """What a decoder does for each word: attends to all that was read, and makes a new state."""
+    scores = ("aten::softmax", ((rows, 12),))
+    return [linear(rows, WIDTH, WIDTH), scores, linear(rows, 2 * WIDTH, 4 * WIDTH), ("aten::tanh", ((rows, WIDTH),))]
+
+
+@pytest.mark.parametrize(("owned", "layers"), [(1, None), (9, 9)])
+def test_blocks_that_share_their_parameters_are_turns_of_a_loop(
+    described: Callable[..., Description], owned: int, layers: int | None
+) -> None:
+    """Gradients of a loop are added up in its first turn, the last to come down, however few turns there are."""
+    # Parameters outside make more gradients than there are turns.
+    owns = (0, *(1 + 4 * number + place for number in range(owned) for place in (0, 2)), *range(37, 49))
+    job = described(Plain([*STEM, *turn() * 9, *[linear(BATCH, WIDTH, 7 + more) for more in range(12)]], owns=owns))
+    assert job.facts["layers"].value == layers
+
+
+def test_a_layer_with_a_loop_in_it_is_no_part_of_the_loop(described: Callable[..., Description]) -> None:
+    """Three turns come less often than gradients are added up, and nine do not."""
+    around = [("aten::layer_norm", ((BATCH, 12, WIDTH), (WIDTH,))), linear(12 * BATCH, WIDTH, 2 * WIDTH)]
+    layer = [*around, *turn() * 9, linear(12 * BATCH, 2 * WIDTH, WIDTH)]
+    owns = tuple(1 + 39 * number + place for number in range(4) for place in (0, 1, 2, 4, 38))
+    job = described(Plain([*STEM, *layer * 4, *HEAD], owns=owns))
+    assert job.facts["layers"].value == 4
+
+
 def test_what_comes_once_a_layer_goes_through_no_tokens(described: Callable[..., Description]) -> None:
     # A module numbers the only layer, so no repetition tells how often it runs.
     job = described(Plain([*STEM, *mixing(), *HEAD], blocks={0: (1, 9)}))
