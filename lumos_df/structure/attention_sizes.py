@@ -49,10 +49,10 @@ def batches(operations: list[Operation], left: int, right: int) -> dict[int, int
 
 
 def heads_apart(operations: list[Operation], hidden: int, batch: int) -> tuple[Fact, Fact] | None:
-    """Return heads and the width of one where layers multiply head by head without a softmax, as linear attention does.
+    """Return heads and the width of one where layers work head by head without a softmax; None where nothing is so.
 
     There the width is cut into (heads, width of one), and as many products at once are a multiple of the samples'
-    heads. None where nothing is so.
+    heads, as in linear attention, or each head has one number of each token or node, as in attention along edges.
 
     Args:
         operations: forward operators of one rank.
@@ -61,17 +61,21 @@ def heads_apart(operations: list[Operation], hidden: int, batch: int) -> tuple[F
     """
     inside = [operation for operation in operations if operation.inside]
     batched = [operation for operation in inside if operation.is_batched()]
-    votes = Counter[tuple[int, int]]()
-    for operation in inside:
-        *front, heads, width = (1, 1, *(operation.tensor or ()))
-        if len(front) > 3 and heads > 1 and width > 1 and heads * width == hidden:
-            votes[heads, width] += operation.count
-    for (heads, width), _ in votes.most_common():
+    shapes = {operation.tensor for operation in inside}
+    votes = Counter[Shape]()
+    for shape, count in ((operation.tensor or (), operation.count) for operation in inside):
+        if len(shape) > 2 and min(shape[-2:]) > 1 and prod(shape[-2:]) == hidden:
+            votes[shape] += count
+    for (*front, heads, width), _ in votes.most_common():
+        how = f"the width cut into ({heads}, {width}), and "
         for product in batched:
             count, sizes = product.operands[0][0], {size for shape in product.operands for size in shape[1:]}
             if count % (batch * heads) == 0 and width in sizes:
-                how = f"the width cut into ({heads}, {width}), and products of {count} matrices at once"
+                how += f"products of {count} matrices at once"
                 return Fact(heads, "shape", how), Fact(width, "shape", how)
+        if (*front, heads) in shapes:
+            how += f"a number of each head, {(*front, heads)}"
+            return Fact(heads, "shape", how), Fact(width, "shape", how)
     return None
 
 

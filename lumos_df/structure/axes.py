@@ -192,7 +192,7 @@ class _Followed:
                 self._labels[low : low + len(labelled)] = labelled
                 if kind.rule in (LINEAR, CONVOLUTION, NORM) and not kind.updates:
                     for labels, shape in zip(labelled[1:], kind.tensors[1:], strict=True):
-                        mixes = any(word == MIXED for label in labels for word, _ in label or ())
+                        mixes = any(word == MIXED for label in labels[:1] for word, _ in label or ())
                         self._parameters[MIXED if mixes else CONSTANT].add(shape)
                 # By size alone the places of a lookup, of one sample, look like a width.
                 told = kind.rule != LOOKUP or holds_inputs(labelled[1:2])

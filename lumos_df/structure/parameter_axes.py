@@ -19,6 +19,8 @@ from lumos_df.structure.operator_kinds import OperatorKind
 
 _MIXED_AXES: Final = 3
 """Axes of samples with their tokens and their width, in which order ever."""
+_CHANNELS: Final = 2
+"""Axes of a filter that count channels; the others are its sides."""
 
 
 def of_parameters(kind: OperatorKind, around: OperatorKind | None, labels: list[list[Label]], sequence: int) -> None:
@@ -34,7 +36,11 @@ def of_parameters(kind: OperatorKind, around: OperatorKind | None, labels: list[
     if kind.rule in (LINEAR, CONVOLUTION):
         # A layer of tokens reads them where others read a width.
         tokens = reads_tokens(kind, labels[0], 1 if kind.rule == CONVOLUTION else -1, sequence)
-        labels[1:] = [[*constants(shape, MIXED if tokens else CONSTANT)] for shape in shapes[1:]]
+        labels[1:] = [
+            # What a filter looks at is as large for any channels.
+            [*constants(shape[:_CHANNELS], MIXED if tokens else CONSTANT), *constants(shape[_CHANNELS:], MIXED)]
+            for shape in shapes[1:]
+        ]
     elif kind.rule == GROUPED:
         labels[:] = [
             [*constants(shape)] if len(shape) > 2 else label for shape, label in zip(shapes, labels, strict=True)

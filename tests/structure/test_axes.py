@@ -68,7 +68,7 @@ def test_channels_as_many_as_samples_are_no_batch(tmp_path: Path) -> None:
         ("aten::relu", [[64, 64, 8, 8]]),
     ]
     known = followed(tmp_path, calls, 64, None)
-    assert [kinds(labels) for labels in known["aten::conv2d"]] == [[BATCH, "", "", ""], ["", "", "", ""], [""]]
+    assert [kinds(labels) for labels in known["aten::conv2d"]] == [[BATCH, "", "", ""], ["", "", MIXED, MIXED], [""]]
     assert kinds(known["aten::relu"][0]) == [BATCH, CONSTANT, CONSTANT, CONSTANT]
 
 

@@ -372,6 +372,51 @@ def test_a_width_that_is_cut_for_products_at_once_has_heads_without_a_softmax(
         assert changed == [*wanted], name
 
 
+def test_sides_of_filters_as_many_as_heads_stay(described: Callable[..., Description]) -> None:
+    filters = ("aten::conv1d", ((BATCH, WIDTH, PATCHES), (WIDTH, 1, 6)))
+    job = described(Plain([*STEM, *[*linear_attention(6, 16), filters] * 4, *HEAD]))
+    rank, sizes = job.ranks[0], Sizes.of(job)
+    axes = follow(rank.trace, rank.structure.phase, sizes.micro_batch, sizes.seq)
+    wider = Symbols(sizes, replace(sizes, hidden=2 * WIDTH, ffn=4 * WIDTH, heads=12, kv_heads=12))
+    assert wider.rescaled((WIDTH, 1, 6), labels=axes.of_text[json.dumps(filters[1])][1]) == (2 * WIDTH, 1, 6)
+
+
+def attending_along_edges(heads: int, width: int) -> list[Operator]:
+    """A layer whose nodes each have a number for each head, of what the width is cut into."""
+    nodes, edges, hidden = 60, 210, heads * width
+    apart = (nodes, heads, width)
+    return [
+        linear(nodes, hidden, hidden),
+        ("aten::mul", (apart, (heads, width))),
+        ("aten::sum", (apart,)),
+        ("aten::index", ((nodes, heads),)),
+        ("aten::exp", ((edges, heads),)),
+        ("aten::index", (apart,)),
+        ("aten::mul", ((edges, heads, width), (edges, heads, 1))),
+        linear(nodes, hidden, hidden),
+        ("aten::add", ((nodes, hidden), (nodes, hidden))),
+        ("aten::elu", ((nodes, hidden),)),
+    ]
+
+
+def test_a_width_of_which_each_head_makes_a_number_is_cut_into_heads(described: Callable[..., Description]) -> None:
+    narrow, wide = attending_along_edges(6, 16), attending_along_edges(12, 16)
+    job = described(Plain([linear(60, 13, WIDTH), *narrow * 3, linear(60, WIDTH, 7)]))
+    assert [job.facts[name].value for name in ("layers", "hidden", "heads", "head_dim")] == [3, WIDTH, 6, 16]
+    rank, sizes = job.ranks[0], Sizes.of(job)
+    axes = follow(rank.trace, rank.structure.phase, sizes.micro_batch, sizes.seq)
+    wider = Symbols(sizes, replace(sizes, hidden=2 * WIDTH, ffn=2 * WIDTH, heads=12, kv_heads=12))
+    for (name, shapes), (_, wanted) in zip(narrow, wide, strict=True):
+        labels = axes.of_text[json.dumps(shapes)]
+        changed = [wider.rescaled(shape, labels=each) for shape, each in zip(shapes, labels, strict=True)]
+        assert changed == [*wanted], name
+
+
+def test_a_width_that_is_cut_for_anything_else_has_no_heads(described: Callable[..., Description]) -> None:
+    parts = [each for each in attending_along_edges(6, 16) if each[1][0] not in ((60, 6), (210, 6))]
+    assert described(Plain([linear(60, 13, WIDTH), *parts * 3, linear(60, WIDTH, 7)])).facts["heads"].value is None
+
+
 @pytest.mark.parametrize("layers", [1, 8])
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_convolutional_net_may_attend_at_its_bottom(
