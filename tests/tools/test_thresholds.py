@@ -94,6 +94,7 @@ NO_DECISION = {
     "structure.axis_labels._MOST_ORDERS",
     "structure.experts._MATRICES",
     "structure.parameter_axes._MIXED_AXES",
+    "structure.parameter_axes._CHANNELS",
     "structure.compute_stream._PER_HEAD",
     "structure.compute_stream._STATE_AXES",
     "structure.parallelism._SCALAR_BYTES",
