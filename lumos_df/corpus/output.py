@@ -101,17 +101,23 @@ def write_rows(
 ) -> None:
     """Write the rows of one query to a draft of a file, as `write` does.
 
-    The types of its columns are known, those of text as VARCHAR: DuckDB need not plan the query to say them.
+    The types of its columns are known, those of text as VARCHAR: DuckDB need not plan the query to say them. Texts may
+    come as ENUMs, as `kept_rows` keeps them, of which a table and Parquet would say so.
     """
     from lumos_df.corpus.catalog import one_line_errors  # noqa: PLC0415 - imports DuckDB
+
+    texts = ", ".join(
+        f'"{name}"::{kind} AS "{name}"' for name, kind in types.items() if kind.removesuffix("[]") == _TEXT_TYPE
+    )
+    as_texts = f"SELECT * REPLACE ({texts}) FROM ({sql})" if texts else sql
 
     def written() -> None:
         if form is Format.TABLE:
             import duckdb  # noqa: F401, PLC0415 - gives connections their relations
 
-            _save(connection, connection.sql(sql), form, draft)
+            _save(connection, connection.sql(as_texts), form, draft)
         else:
-            connection.execute(_copy(f"({sql})", types, form, draft))
+            connection.execute(_copy(f"({as_texts if form is Format.PARQUET else sql})", types, form, draft))
 
     with one_line_errors(), _refusals(draft):
         interruptible(connection, written)

@@ -280,9 +280,6 @@ def select(name: str, form: Format | None) -> str:
     if name not in columns:
         hint = nearest(name, sorted(columns)) or f"; there are {', '.join(sorted(columns))}"
         raise QueryError(f"no view '{name}'{hint}")
-    if form is Format.PARQUET and "trace_id" in columns[name]:
-        # Where rows are kept it is an ENUM, and Parquet says so of the column.
-        return f"SELECT * REPLACE (trace_id::VARCHAR AS trace_id) FROM {name}"
     if form is not Format.CSV:
         return f"FROM {name}"
     return f"SELECT {', '.join(map(_with_unit, columns[name]))} FROM {name}"

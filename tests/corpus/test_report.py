@@ -211,6 +211,13 @@ def test_every_view_exports_the_rows_that_sql_gives(sample_corpus: Path, tmp_pat
             assert types == connection.execute(f"DESCRIBE FROM {file.stem}").fetchall()
 
 
+def test_a_table_calls_texts_by_their_own_type(sample_corpus: Path, tmp_path: Path) -> None:
+    for file in report.export(sample_corpus, tmp_path, ["kernel_summary", "kernel_sequence"], Format.TABLE):
+        shown = file.read_text("utf-8")
+        assert "varchar" in shown
+        assert "enum" not in shown
+
+
 def test_a_report_is_of_the_traces_that_were_there_when_it_began(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     ingest([small(tmp_path / "job/rank0.json")], corpus, workers=1)
