@@ -12,7 +12,8 @@ from lumos_df.advice.torch_names import NODE
 from lumos_df.graph.host_collectives import meanwhile
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import around, inherited
-from lumos_df.schema.codes import CPU_OP, NONE
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import CPU_OP, NONE, SYNC_EDGE
 
 
 def runs_of(sequence: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -101,6 +102,9 @@ def _without_kernels(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tupl
     gone = less.node[(less.node_part == 0) & on_gpu[less.node]]
     # That leaves what is far longer than usual, as what loads code is; what these operators take goes in any case.
     _, without = without_calls(advised, call)
+    unwaited = np.concatenate(
+        [_waits(graph, mine) + base for graph, mine, base in zip(advised.graphs, call, advised.edge_base, strict=False)]
+    )
 
     def apply(changed: ChangedGraph) -> None:
         other = ChangedGraph(changed.own.copy(), changed.lag.copy(), changed.floor, changed.transfer)
@@ -108,5 +112,23 @@ def _without_kernels(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tupl
         less.apply(changed)
         np.minimum(changed.own, other.own, out=changed.own)
         np.minimum(changed.lag, other.lag, out=changed.lag)
+        changed.wait_no_more(unwaited)
 
     return int(advised.event_graph.own[gone].sum()), apply
+
+
+def _waits(graph: TraceGraph, call: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the edges by which calls within some operators wait for the GPU, but for the last that waits in each step.
+
+    Without that the host would run ahead of the GPU, out of the step.
+    """
+    rows, edges = graph.rows, graph.edges
+    waiting = np.flatnonzero(edges.kind == SYNC_EDGE)
+    waits = edges.dst[waiting]
+    last = np.full(int(rows.step.max(initial=NONE)) + 2, -1, np.int64)
+    np.maximum.at(last, rows.step[waits] + 1, rows.ts[waits])
+    called = np.zeros(len(rows), np.bool_)
+    called[call] = True
+    inside = inherited(called, rows.parent)[waits] & (rows.ts[waits] < last[rows.step[waits] + 1])
+    unwaited: NDArray[np.int64] = waiting[inside]
+    return unwaited

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import calls, gpu_streams, typical_values
-from lumos_df.graph.gpu_streams import GpuStreams, copies_begun_in_call
+from lumos_df.graph.gpu_streams import GpuStreams, begun_in_call
 from lumos_df.graph.graph_launches import GraphLaunches, inner_gaps
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.packed_keys import dense, packed
@@ -63,7 +63,7 @@ def measured(
     idle[launches.place] = False
     # Communication waits for the compute that it is about, however far ahead the host is: where most idle streams are
     # those of communication, only the others tell.
-    prompt = idle & ~copies_begun_in_call(rows, gpu)
+    prompt = idle & ~begun_in_call(rows, gpu)
     computes = prompt & (rows.family[row] != COMMUNICATION)
     if computes.any() and 2 * computes.sum() <= prompt.sum():
         prompt = computes

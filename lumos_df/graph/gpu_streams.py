@@ -10,7 +10,7 @@ from lumos_df.graph.gpu_clock import to_pageable
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.issued_before import before_first_issued
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import MEMCPY, NONE, RUNTIME
+from lumos_df.schema.codes import KERNEL, MEMCPY, NONE, RUNTIME
 
 LATE_NS: Final = 10_000
 """Threshold, ns. A row that starts later than this after all that it is known to wait for waited for something else."""
@@ -98,20 +98,46 @@ def recorded_ends(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> NDArray[np.int64
     return ends
 
 
-def copies_awaited_by_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
-    """Return which rows are copies whose call ended after them: a call that ever waits, waited for its copy [g].
+def awaited_by_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
+    """Return which rows ended before their call, which waited for them [g].
 
-    To pageable memory, where calls do wait, also those that end later by no more than the clocks may be apart.
+    Copies, as a call that ever waits, waits for its copy: to pageable memory also those that end later by no more than
+    the clocks may be apart. All rows where launches block.
     """
     apart = np.where(to_pageable(rows.names)[rows.name[gpu.row]], rows.gpu_spread, 0)
     awaited: NDArray[np.bool_] = _launched_copies(rows, gpu) & (rows.end[gpu.row] <= _call_end(rows, gpu) + apart)
-    return awaited & ~_asynchronous(rows, gpu)
+    awaited &= ~_asynchronous(rows, gpu)
+    return awaited | _within_launch(rows, gpu) if launches_block(rows, gpu) else awaited
 
 
-def copies_begun_in_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
-    """Return which copies began while their call still ran, be it that it waited for them or fed them [g]."""
+def begun_in_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
+    """Return which copies began while their call still ran, and all rows for which it waited [g]."""
     begun: NDArray[np.bool_] = _launched_copies(rows, gpu) & (rows.ts[gpu.row] < _call_end(rows, gpu))
-    return begun | copies_awaited_by_call(rows, gpu)
+    return begun | awaited_by_call(rows, gpu)
+
+
+def launches_block(rows: Rows, gpu: GpuStreams) -> bool:
+    """Return whether launches return when their kernel is over, as CUDA_LAUNCH_BLOCKING=1 makes them.
+
+    Every kernel lies within its launch, and most of what launches differ by is what their kernels differ by: a slow
+    launch that does not wait may be longer than a short kernel, too.
+    """
+    kernel = np.flatnonzero(gpu.launched & (rows.kind[gpu.row] == KERNEL))
+    if not len(kernel) or not _within_launch(rows, gpu)[kernel].all():
+        return False
+    call = rows.dur[rows.parent[gpu.row[kernel]]]
+    return bool(2 * _spread(call - rows.dur[gpu.row[kernel]]) < _spread(call))
+
+
+def _spread(ns: NDArray[np.int64]) -> float:
+    """Return what times differ by, but for the shortest and the longest tenth, such as of launches that load code."""
+    low, high = np.percentile(ns, (10, 90))
+    return float(high - low)
+
+
+def _within_launch(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
+    within: NDArray[np.bool_] = gpu.launched & (rows.end[gpu.row] <= _call_end(rows, gpu))
+    return within
 
 
 def _asynchronous(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:

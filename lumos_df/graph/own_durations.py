@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph import calls, typical_values
 from lumos_df.graph.edges.full_queue import QueueWaits
-from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
+from lumos_df.graph.gpu_streams import GpuStreams, awaited_by_call
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
 
@@ -34,7 +34,7 @@ def own_durations(
     usual = _without_wait(np.concatenate(rests), 0)
     for atom, rest in zip(waits, rests, strict=True):
         own[atoms.row[atom]] = np.minimum(atoms.dur[atom], _without_wait(rest, usual))
-    copies = copies_awaited_by_call(rows, gpu)
+    copies = awaited_by_call(rows, gpu)
     copying = atoms.row[gpu.call[copies]]
     rest = rows.end[copying] - rows.end[gpu.row[copies]]
     own[copying] = np.minimum(own[copying], _without_wait(rest, usual))

@@ -48,6 +48,15 @@ def test_steps_of_which_each_has_its_own_sizes_are_padded_first(tmp_path: Path) 
     assert "a step: pad sizes, as no two steps have the same; then capture forward and backward" in other.remedy.what
 
 
+@pytest.mark.parametrize("healthy", [Job(ranks=4, steps=3, sequence=256), Job(ranks=2, steps=4, batch=2)])
+def test_the_slow_host_of_one_rank_needs_no_graphs_on_all(tmp_path: Path, healthy: Job) -> None:
+    slow = replace(healthy, slow_host=1)
+    first = advised(tmp_path, slow).first
+    assert first.remedy.rule == "late_rank"
+    assert first.remedy.what.startswith("rank 1 is waited for")
+    assert first.gain_ns == pytest.approx(true_gain_ns(slow, healthy), rel=0.05)
+
+
 def test_what_waits_for_the_gpu_is_taken_out_before_anything_is_captured(tmp_path: Path) -> None:
     (capture,) = advised(tmp_path, replace(SMALL, reads=True)).of_rule("launch_bound")
     first = "a step: take out aten::item, where the host waits and no graph can be captured; then capture forward"

@@ -127,6 +127,8 @@ class Gpu:
         self._meter = meter
         self._job = job
         self._processors = processors
+        self.pace = 1.0
+        """Kernels and copies take so many times as long as usual."""
         self._streams: dict[int, _Stream] = {}
         self._had: set[tuple[str, tuple[int, ...]]] = set()
         for number in (COMPUTE_STREAM, COMMUNICATION_STREAM, COPY_STREAM, APART_STREAM):
@@ -199,7 +201,7 @@ class Gpu:
             yield self._fabric.join(launch.collective, self._recording.rank, factor)
             self._take(-work.blocks)
         else:
-            ns = stream.noise.around(factor * work.ns)
+            ns = stream.noise.around(self.pace * factor * work.ns)
             yield self._processors.work(ns) if self._processors and activity == "compute" else ns
         self._meter.end(activity)
         self._recording.gpu.append(

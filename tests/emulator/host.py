@@ -66,6 +66,8 @@ class Host:
         self.correlations = count(1)
         self.sequences = count(1)
         self.python_ids = count(1)
+        self.blocking = False
+        """Whether each launch returns when its work is over."""
         self.exchange: Callable[[Thread, Exchange], Process] | None = None
         """How a thread exchanges data with other ranks."""
 
@@ -174,7 +176,7 @@ class Thread:
             launch = Launch(work, row, correlation, row.external_id, annotations, collective)
             self._host.gpu.launch(stream, launch)
             yield from self.busy(LAUNCH_CALL_NS)
-            if awaited:
+            if awaited or self._host.blocking:
                 yield self._host.gpu.record(stream)
                 yield from self.busy(SYNC_RETURN_NS)
 

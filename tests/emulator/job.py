@@ -69,12 +69,22 @@ class Job:
     """What of a layer the backward pass runs again, as only its output is kept: attention, or the whole layer."""
     zero: int = 0
     """What ranks share out: nothing, the optimizer's work, gradients, too, or parameters as well."""
+    gathered_late: bool = False
+    """Parameters that are shared out are gathered when a layer needs them, and not while the one before computes."""
+    kept_whole: bool = False
+    """Parameters that the forward pass gathered stay so for the backward pass."""
     scarce_memory: bool = False
     """Memory runs out after each forward pass: the allocator waits for the GPU and gives back what it kept."""
     emptied: bool = False
     """The program gives memory back there itself, outside of every operator."""
+    looks_for_nan: bool = False
+    """The host looks for NaN in what each layer with parameters puts out."""
+    hot: tuple[int, ...] = ()
+    """On these ranks work of the GPU takes 15 % longer in the second half of the steps."""
     reads: bool = False
     """Each layer begins with a number that the host reads from the GPU."""
+    blocking: bool = False
+    """Launches return when their work is over, as with CUDA_LAUNCH_BLOCKING=1."""
     silence_ns: int = 0
     """All ranks do nothing recorded for so long, at the start of each step."""
     by_turns_ns: int = 0
@@ -85,6 +95,8 @@ class Job:
     """How long the first launch of each layer loads its code in the second step."""
     python_ns: int = 1_500
     """Host time of a module's Python code on each side of what it calls."""
+    slow_host: int | None = None
+    """Python takes far longer on this rank; None: on no rank."""
     averaged: int = 0
     """So many numbers are averaged over ranks, one after another, before the host reads one at the end of a step."""
     late_metrics_rank: int | None = None

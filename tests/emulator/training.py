@@ -63,6 +63,10 @@ _JOINED_BYTES: Final = (6_000_000, 2_000_000)
 _JOINED_KERNEL: Final = Work("kernel", "void at::native::triu_tril_kernel<float>", 160_000, 8)
 _CAST_TENSORS: Final = 3
 """Of 16 bits an element, in what a cast from or to float32 reads and writes."""
+_SLOW_PYTHON_NS: Final = 40_000
+"""Host time of a module's Python code on a slow host."""
+_HOT: Final = 1.15
+"""How many times as long work of a GPU takes that is too hot."""
 _METRICS: Final = 16
 """Numbers that the ranks average."""
 
@@ -125,6 +129,7 @@ class _Trainer:
         self._job = job
         self._rank = rank
         self._engine = engine
+        self._python_ns = _SLOW_PYTHON_NS if rank == job.slow_host else job.python_ns
         of_rank = replace(job, products="fp32") if rank == job.single_rank else job
         build = recommender if job.tables else transformer
         self._models = [
@@ -135,11 +140,12 @@ class _Trainer:
         self._parameters = parameter_count(self._model)
         self._own_parameters = parameter_count(self._model, own=True)
         self._shapes = [shape for function in functions(self._model) for shape in function.parameters]
-        gpu = Gpu(engine, fabric, self.recording, self.meter, job)
+        self._gpu = gpu = Gpu(engine, fabric, self.recording, self.meter, job)
         resident = _RESIDENT_TENSORS * (self._parameters + self._own_parameters) * DTYPE_BYTES
         memory = Memory(engine, self.recording, resident)
         host = Host(engine, gpu, memory, self.recording)
         host.exchange = self._exchange
+        host.blocking = job.blocking
         self._main = Thread(host, FIRST_PROCESS + rank, job.seed)
         self._autograd = Thread(host, FIRST_PROCESS + job.ranks + rank, job.seed)
         self._sequences = host.sequences
@@ -163,6 +169,8 @@ class _Trainer:
             for step in range(FIRST_STEP, FIRST_STEP + self._job.steps):
                 self.meter.enter(step)
                 self._model = self._models[step - FIRST_STEP]
+                if self._rank in self._job.hot and 2 * (step - FIRST_STEP) >= self._job.steps:
+                    self._gpu.pace = _HOT
                 with self._main.annotation(f"ProfilerStep#{step}"):
                     yield from self._main.busy(PYTHON_NS)
                     if self._is_late and step > FIRST_STEP:
@@ -298,25 +306,32 @@ class _Trainer:
         blocks = [
             parameter_count(part) for part in self._model.parts if isinstance(part, Module) if part.kind == "Block"
         ]
-        self._to_gather = [*blocks, *reversed(blocks)]
+        self._to_gather = blocks if self._job.kept_whole else [*blocks, *reversed(blocks)]
         self._gathered = []
-        for elements in (self._parameters - sum(blocks), self._to_gather.pop(0)):
-            yield from self._all_reduce(self._main, 0, elements, self._gathered, "_allgather_base", GATHER_STREAM)
+        yield from self._gather(self._main, self._parameters - sum(blocks))
+        if not self._job.gathered_late:
+            yield from self._gather(self._main, self._to_gather.pop(0))
         yield from self._main.hold(COMPUTE_STREAM, self._gathered.pop(0))
 
     def _unshard(self, thread: Thread) -> Process:
         """Gather the parameters of the next block while this one computes; wait for those of this one."""
-        yield from thread.hold(COMPUTE_STREAM, self._gathered.pop(0))
-        if self._to_gather:
-            elements = self._to_gather.pop(0)
+        if self._to_gather and self._job.gathered_late:
+            yield from self._gather(thread, self._to_gather.pop(0))
+        if self._gathered:
+            yield from thread.hold(COMPUTE_STREAM, self._gathered.pop(0))
+        if self._to_gather and not self._job.gathered_late:
+            yield from self._gather(thread, self._to_gather.pop(0))
+
+    def _gather(self, thread: Thread, elements: int) -> Process:
+        with thread.annotation("FSDP::all_gather"):
             yield from self._all_reduce(thread, 0, elements, self._gathered, "_allgather_base", GATHER_STREAM)
 
     def _forward(self, module: Module, tape: list[_Saved], numbers: Counter[str]) -> Process:
         name = f"nn.Module: {module.kind}_{numbers[module.kind]}"
         numbers[module.kind] += 1
-        yield from self._main.busy(self._job.python_ns)
+        yield from self._main.busy(self._python_ns)
         with self._main.frame(name):
-            yield from self._main.busy(self._job.python_ns)
+            yield from self._main.busy(self._python_ns)
             if module.kind == "Block":
                 self._main.loading_ns = self._loading_ns
                 self._unit = numbers[module.kind]
@@ -338,7 +353,7 @@ class _Trainer:
                         yield from self._checkpoint(attends, tape)
                 else:
                     yield from self._apply(self._main, part, tape)
-            yield from self._main.busy(self._job.python_ns)
+            yield from self._main.busy(self._python_ns)
             self._unit = 0 if module.kind == "Block" else self._unit
 
     def _join_streams(self, copied_bytes: int) -> Process:
@@ -372,8 +387,19 @@ class _Trainer:
         if self._job.apart:
             with thread.operator("aten::histc"):
                 yield from thread.launch(_COUNT, APART_STREAM)
+        if self._job.looks_for_nan and function.parameters and thread is self._main:
+            yield from self._look_for_nan((self._job.tokens, function.output_bytes // DTYPE_BYTES // self._job.tokens))
         made_on = 1 if thread is self._main else 2
         tape.append(_Saved(function, sequence, activation, unit=self._unit, made_on=made_on))
+
+    def _look_for_nan(self, shape: Shape) -> Process:
+        compare, reduce = elementwise("CompareEqFunctor", prod(shape), 3), elementwise("ReduceOp<bool>", prod(shape), 1)
+        yield from self._main.run(
+            Operator("aten::isnan", (shape,), (Operator("aten::ne", (shape, shape), (compare,)),))
+        )
+        yield from self._main.run(Operator("aten::any", (shape,), (reduce,)))
+        with self._main.operator("aten::is_nonzero", ((),)):
+            yield from self._read_number()
 
     def _backward(self, step: int, tape: list[_Saved], finished: Signal) -> Process:
         thread = self._autograd

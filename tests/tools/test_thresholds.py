@@ -11,8 +11,8 @@ from lumos_df.corpus.view_files import sql_folder
 from tools.thresholds import effects, page, thresholds
 
 NO_DECISION = {
-    "advice.gradient_reductions.BUCKET_BYTES",
-    "advice.gradient_reductions._SIZES",
+    "advice.hooked_collectives.BUCKET_BYTES",
+    "advice.hooked_collectives._SIZES",
     "advice.kernel_calls.MODEL_ERROR",
     "advice.on_demand._AT_ONCE",
     "advice.ranked_advice._EIGHT_OF_TEN",

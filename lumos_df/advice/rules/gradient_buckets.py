@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.gradient_reductions import BUCKET_BYTES, GradientReductions, gradient_reductions
+from lumos_df.advice.hooked_collectives import BUCKET_BYTES, HookedCollectives, gradient_reductions
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count, format_ns
@@ -49,7 +49,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _last_of_bucket(reductions: GradientReductions) -> NDArray[np.int64]:
+def _last_of_bucket(reductions: HookedCollectives) -> NDArray[np.int64]:
     """Return the last reduction of the bucket that each would be in [c]."""
     first = np.searchsorted(reductions.sequence, reductions.sequence)
     total = np.cumsum(reductions.moved)
@@ -61,7 +61,7 @@ def _last_of_bucket(reductions: GradientReductions) -> NDArray[np.int64]:
 
 
 def _calls(
-    advised: AdvisedJob, reductions: GradientReductions, merged: NDArray[np.bool_], place: int
+    advised: AdvisedJob, reductions: HookedCollectives, merged: NDArray[np.bool_], place: int
 ) -> NDArray[np.bool_]:
     """Return the operators of a rank that call these reductions [n]."""
     rows, base = advised.ranks[place], int(advised.event_graph.base[place])

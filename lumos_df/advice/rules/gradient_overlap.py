@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.gradient_reductions import BUCKET_BYTES, GradientReductions, gradient_reductions
+from lumos_df.advice.hooked_collectives import BUCKET_BYTES, HookedCollectives, gradient_reductions
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count, format_ns
 from lumos_df.graph import typical_values
@@ -57,7 +57,7 @@ class _Gradients:
     """When all is over that host and GPU do for it and those before, in the replay, job time, ns."""
 
 
-def _without(advised: AdvisedJob, reductions: GradientReductions) -> NDArray[np.int64]:
+def _without(advised: AdvisedJob, reductions: HookedCollectives) -> NDArray[np.int64]:
     """Return when each node of the job would end if no reduction took any time, job time, ns [N]."""
     changed = ChangedGraph.of(advised.event_graph)
     reductions.add(changed, -reductions.transfer)
@@ -65,7 +65,7 @@ def _without(advised: AdvisedJob, reductions: GradientReductions) -> NDArray[np.
 
 
 def _sooner(
-    advised: AdvisedJob, reductions: GradientReductions, unheld: NDArray[np.int64], place: int
+    advised: AdvisedJob, reductions: HookedCollectives, unheld: NDArray[np.int64], place: int
 ) -> NDArray[np.int64]:
     """Return how much sooner a rank's gradients would let each sequence of reductions end, ns [sequences].
 
@@ -97,7 +97,7 @@ def _sooner(
 
 
 def _end(
-    reductions: GradientReductions, part: NDArray[np.int64], elements: NDArray[np.int64], ready: NDArray[np.int64]
+    reductions: HookedCollectives, part: NDArray[np.int64], elements: NDArray[np.int64], ready: NDArray[np.int64]
 ) -> int:
     """Return when some reductions would be over if each began early, job time; 0 without any element.
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.gradient_reductions import GradientReductions, gradient_reductions
 from lumos_df.advice.half_transfers import may_have_waited
+from lumos_df.advice.hooked_collectives import HookedCollectives, gradient_reductions
 from lumos_df.advice.kernel_calls import memory_bytes_per_ns
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count
@@ -57,7 +57,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _kernels_before(advised: AdvisedJob, reductions: GradientReductions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kernels_before(advised: AdvisedJob, reductions: HookedCollectives) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (node, reduction) [k] of the kernels of other streams that the reductions wait for, one a rank."""
     graph = advised.event_graph
     edge = np.flatnonzero(np.concatenate([each.edges.kind == EVENT for each in advised.graphs]))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.gpu_memory import GpuMemory, gpu_memory
-from lumos_df.advice.gradient_reductions import gradient_reductions
+from lumos_df.advice.hooked_collectives import gradient_reductions
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_ns
 from lumos_df.graph.replay import Replay

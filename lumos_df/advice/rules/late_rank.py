@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,29 +38,21 @@ class Excess:
         own, floor = (np.where(mine, each, 0) for each in (self.own, self.floor))
         return replace(self, own=own, lag=np.where(mine[graph.dst], self.lag, 0), floor=floor)
 
-
-def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose that ranks which make others wait more than their share, step after step, be as quick as the others."""
-    ranks, waits = len(advised.graphs), advised.waits
-    matched = waits.last >= 0
-    if not matched.any():
-        return
-    caused = np.bincount(waits.trace[waits.last[matched]], waits.waiting[matched], ranks)
-    late = np.flatnonzero((caused > caused.mean()) & steady_lateness.of_waits(advised.ranks, waits))
-    # Who waits for a late rank in a group comes late to the next, with nothing that takes longer.
-    excess = excess_of(advised, late)
-    late = late[100 * excess.net[late] >= typical_values.LEAST_PCT * _replayed_ns(advised)[late]]
-    if not len(late):
-        return
-    excess = excess.of_ranks(advised.event_graph, late)
-    larger, part = uneven(advised, late, excess)
-    own, lag, floor = (np.round(each * part).astype(np.int64) for each in (excess.own, excess.lag, excess.floor))
-
-    def apply(changed: ChangedGraph) -> None:
+    def take_from(self, changed: ChangedGraph, part: float = 1.0) -> None:
+        """Let a job take less by a part of it."""
+        own, lag, floor = (np.round(each * part).astype(np.int64) for each in (self.own, self.lag, self.floor))
         changed.own[:] -= np.minimum(own, changed.own)
         changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
         changed.floor[:] -= floor
 
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose that ranks which make others wait more than their share, step after step, be as quick as the others."""
+    late, excess = late_ranks(advised)
+    if not len(late):
+        return
+    ranks, matched, caused = len(advised.graphs), advised.waits.last >= 0, _caused(advised)
+    larger, part = uneven(advised, late, excess)
     steps = max(len(replay.low) for replay in advised.played.replays)
     numbers = [advised.ranks[place].rank for place in late.tolist()]
     silent, why = cause(advised, late, excess)
@@ -72,8 +65,27 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         rests_on=f"{format_count(int(np.count_nonzero(matched)), 'matched kernel')} of {format_count(ranks, 'rank')}",
         view="waited_for",
         switches=f"--no-wait rank={numbers[0]}" if silent and len(numbers) == 1 else "",
-        apply=apply,
+        apply=partial(excess.take_from, part=part),
     )
+
+
+def late_ranks(advised: AdvisedJob) -> tuple[NDArray[np.int64], Excess]:
+    """Return the places of the ranks that make others wait, step after step, and what they take longer than these."""
+    caused = _caused(advised)
+    late = np.flatnonzero((caused > caused.mean()) & steady_lateness.of_waits(advised.ranks, advised.waits))
+    # Who waits for a late rank in a group comes late to the next, with nothing that takes longer.
+    excess = excess_of(advised, late)
+    late = late[100 * excess.net[late] >= typical_values.LEAST_PCT * _replayed_ns(advised)[late]]
+    return late, excess.of_ranks(advised.event_graph, late)
+
+
+def _caused(advised: AdvisedJob) -> NDArray[np.float64]:
+    """Return how long others waited for each rank, ns [ranks]."""
+    waits = advised.waits
+    matched = waits.last >= 0
+    caused = np.zeros(len(advised.graphs))
+    np.add.at(caused, waits.trace[waits.last[matched]], waits.waiting[matched])
+    return caused
 
 
 def listed(ranks: list[int]) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.gradient_reductions import latency_of
+from lumos_df.advice.hooked_collectives import latency_of
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import NODE

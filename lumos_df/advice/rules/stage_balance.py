@@ -11,7 +11,7 @@ from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.rules.late_rank import listed
 from lumos_df.base.units import format_count, format_ns
 
-_WHOLE_LAYERS: Final = 0.5
+WHOLE_LAYERS: Final = 0.5
 """Threshold, share of the gain. It may be so much less or more. Evidence: a judgement; only whole layers move, and how
 long one takes, as a share of what is uneven, is not known."""
 
@@ -47,5 +47,5 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(node), 'row')} of GPUs of {format_count(int((stages > 1).sum()), 'stage')}",
         apply=apply,
-        uncertainty=_WHOLE_LAYERS,
+        uncertainty=WHOLE_LAYERS,
     )

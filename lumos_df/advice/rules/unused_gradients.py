@@ -39,7 +39,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="unused_gradients",
         what=f"the backward pass goes on for {format_ns(round(taken / len(advised.steps_ns)))} a step, to "
-        f"{format_count(unused, 'parameter')} that no optimizer updates: freeze them, requires_grad_(False)",
+        f"{format_count(unused, 'parameter')} that no optimizer updates: freeze them, with requires_grad=False",
         known=Known.REPLAYED,
         rests_on=f"{format_count(count, 'node')} of autograd",
         apply=apply,

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from lumos_df.graph import typical_values
 from lumos_df.graph.edges.columns import Edges, edges
 from lumos_df.graph.gpu_constants import GpuConstants
-from lumos_df.graph.gpu_streams import GpuStreams, copies_begun_in_call
+from lumos_df.graph.gpu_streams import GpuStreams, begun_in_call
 from lumos_df.graph.graph_launches import GraphLaunches
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
@@ -16,7 +16,7 @@ from lumos_df.schema.codes import END_START, LAUNCH, NONE, START_START
 
 def launch_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches, constants: GpuConstants) -> Edges:
     """Return the edges from launch call to row. A row without a call follows its operator's beginning."""
-    in_call = copies_begun_in_call(rows, gpu)
+    in_call = begun_in_call(rows, gpu)
     lag = np.where(gpu.launched, constants.launch_ns, constants.beginning_ns)
     lag[in_call] = _copy_lags(rows, atoms, gpu, in_call, constants.in_call_ns)
     binds = np.where(in_call | ~gpu.launched, START_START, END_START)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from lumos_df.graph import calls, typical_values
 from lumos_df.graph.edges.columns import Edges, edges, join
 from lumos_df.graph.gpu_constants import GpuConstants
-from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
+from lumos_df.graph.gpu_streams import GpuStreams, awaited_by_call
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
 from lumos_df.graph.typical_values import by_class, mean_without_outliers, medians
@@ -74,7 +74,7 @@ def _issued(
 
 def _copy_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, otherwise: int) -> Edges:
     """Return the edges from copies to the calls that waited for them."""
-    awaited = copies_awaited_by_call(rows, gpu)
+    awaited = awaited_by_call(rows, gpu)
     src, dst = gpu.row[awaited], atoms.row[gpu.call[awaited]]
     after = rows.end[dst] - rows.end[src]
     lag = by_class(after, rows.name[src]) if len(after) >= typical_values.FEW else otherwise

@@ -1,4 +1,4 @@
-"""The collectives that add up a job's gradients: what they move, how long that takes, and when they run."""
+"""Collectives that hooks of DDP and FSDP call, of gradients and parameters: what they move, how long, and when."""
 
 import re
 from dataclasses import dataclass
@@ -18,13 +18,17 @@ BUCKET_BYTES: Final = 25 << 20
 _KINDS: Final = ("all_reduce", "reduce_scatter")
 _HOOK: Final = re.compile(r".*AccumulateGrad|FullyShardedDataParallel\._post_backward|FSDP::post_backward")
 """Around the call that reduces gradients, in DDP and FSDP."""
+_GATHERS: Final = re.compile(
+    r"FSDP::all_gather\b|FullyShardedDataParallel\._(?:(?:root_)?pre_(?:for|back)ward|post_backward_prefetch)"
+)
+"""Around the call that gathers parameters, in both versions of FSDP; `FullyShardedDataParallel.forward` is wider."""
 _SIZES: Final = 2
 """It takes so many sizes to tell latency from bandwidth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradientReductions:
-    """c reductions of gradients, sequence by sequence, by their starts; those of several ranks are one; times ns."""
+class HookedCollectives:
+    """c collectives, sequence by sequence, by their starts; those of several ranks are one; times ns."""
 
     instance: NDArray[np.int64]
     """[c] collective of the event graph, or NONE of a kernel by itself."""
@@ -33,19 +37,19 @@ class GradientReductions:
     member: NDArray[np.int64]
     """[k] all kernels, numbered as nodes of the job."""
     of_member: NDArray[np.int64]
-    """[k] reduction of each of them."""
+    """[k] collective of each of them."""
     sequence: NDArray[np.int64]
     """[c] one step of one process group, numbered from 0."""
     moved: NDArray[np.int64]
     """[c] bytes that a rank gives to it."""
     element: NDArray[np.int64]
-    """[c] size of what it adds up, bytes; of an unknown type 0."""
+    """[c] size of its elements, bytes; of an unknown type 0."""
     start: NDArray[np.int64]
     """[c] when the last rank came, in the replay, job time."""
     transfer: NDArray[np.int64]
     """[c] from then on to its end."""
     latency: NDArray[np.float64]
-    """[c] part of the transfer that does not grow with the bytes, by like reductions of the job; NaN where unknown."""
+    """[c] part of the transfer that does not grow with the bytes, by like ones of the job; NaN where unknown."""
 
     def __len__(self) -> int:
         """Return c."""
@@ -68,12 +72,20 @@ class GradientReductions:
         changed.own[self.node[~matched]] = time[~matched]
 
 
-def gradient_reductions(advised: AdvisedJob) -> GradientReductions:
+def gradient_reductions(advised: AdvisedJob) -> HookedCollectives:
     """Find the reductions of gradients: those that the hooks of DDP and FSDP called, with known bytes and transfers."""
+    return _called_by(advised, _KINDS, _HOOK)
+
+
+def parameter_gathers(advised: AdvisedJob) -> HookedCollectives:
+    """Find what gathers parameters: what FSDP called for it, with known bytes and transfers."""
+    return _called_by(advised, ("all_gather",), _GATHERS)
+
+
+def _called_by(advised: AdvisedJob, kinds: tuple[str, ...], hook: re.Pattern[str]) -> HookedCollectives:
     waits, graph = advised.waits, advised.event_graph
-    chosen = np.concatenate(
-        [np.empty(0, np.bool_), *(_reduces(rows, waits.row[waits.of_trace(k)]) for k, rows in enumerate(advised.ranks))]
-    )
+    of_ranks = (_called(rows, waits.row[waits.of_trace(k)], kinds, hook) for k, rows in enumerate(advised.ranks))
+    chosen = np.concatenate([np.empty(0, np.bool_), *of_ranks])
     kernel = np.flatnonzero(chosen & (waits.transfer != NONE))
     trace, row = waits.trace[kernel], waits.row[kernel]
     moved, group, step, kind = (
@@ -95,7 +107,7 @@ def gradient_reductions(advised: AdvisedJob) -> GradientReductions:
     order = np.lexsort((start[last], sequence))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    return GradientReductions(
+    return HookedCollectives(
         instance=instance[last][order],
         node=node[last][order],
         member=node,
@@ -109,15 +121,15 @@ def gradient_reductions(advised: AdvisedJob) -> GradientReductions:
     )
 
 
-def _reduces(rows: Rows, kernel: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which communication kernels of a rank reduce gradients, with known bytes."""
-    kind = rows.of_collective(_KINDS)[kernel]
-    hook = rows.named(_HOOK.match)
-    if not kind.any() or not hook.any():
+def _called(rows: Rows, kernel: NDArray[np.int64], kinds: tuple[str, ...], hook: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Return which communication kernels of a rank are of these kinds, with known bytes, and called by such hooks."""
+    kind = rows.of_collective(kinds)[kernel]
+    hooks = rows.named(hook.match)
+    if not kind.any() or not hooks.any():
         return np.zeros(len(kernel), np.bool_)
-    reduces: NDArray[np.bool_] = kind & (rows.in_bytes[kernel] > 0)
-    reduces[reduces] = rows.nearest(hook, kernel[reduces].astype(np.int32)) >= 0
-    return reduces
+    called: NDArray[np.bool_] = kind & (rows.in_bytes[kernel] > 0)
+    called[called] = rows.nearest(hooks, kernel[called].astype(np.int32)) >= 0
+    return called
 
 
 def _element_bytes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,44 @@
+"""Stages that wait for the first and last micro-batches; the gain is that of twice as many, each half as large."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.advice.emulated import BRIEF, Advised, advice_on, advised
+from tests.emulator import Job, write
+from tests.emulator.megatron import Megatron, simulate
+
+FEW = Megatron(pp=4, layers=4, hidden=4096, ffn=16384, heads=32, sequence=2048, vocabulary=1024, micro_batch=4, steps=2)
+
+
+def said_of(folder: Path, job: Megatron) -> Advised:
+    write(simulate(job), BRIEF, folder / "traces")
+    return advice_on(folder)
+
+
+def mean_step_ns(job: Megatron) -> float:
+    return float(np.mean([step.step_ns for step in simulate(job).steps]))
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(4, 4), (2, 2)])
+def test_few_micro_batches_are_the_first_advice(tmp_path: Path, stages: int, micro_batches: int) -> None:
+    few = replace(FEW, pp=stages, micro_batches=micro_batches)
+    first = said_of(tmp_path, few).first
+    assert first.remedy.rule == "more_micro_batches"
+    waits = f"{stages} stages of the pipeline wait for the first and the last of {micro_batches} micro-batches: "
+    assert first.remedy.what.startswith(waits)
+    true = mean_step_ns(few) - mean_step_ns(replace(few, micro_batch=2, micro_batches=2 * micro_batches))
+    assert first.low_ns < true < first.high_ns
+
+
+def test_stages_wait_half_as_long_for_halves(tmp_path: Path) -> None:
+    # By 1F1B a step lasts as long as the passes of as many micro-batches as there are, and of as many stages but one.
+    long, short = (mean_step_ns(replace(FEW, micro_batches=count)) for count in (8, 4))
+    [advice] = said_of(tmp_path, FEW).of_rule("more_micro_batches")
+    assert advice.gain_ns == pytest.approx((FEW.pp - 1) * (long - short) / 4 / 2, rel=0.15)
+
+
+def test_ranks_that_send_nothing_are_no_stages(tmp_path: Path) -> None:
+    assert not advised(tmp_path, Job(ranks=2, steps=2)).of_rule("more_micro_batches")
