@@ -60,6 +60,11 @@ class HookedCollectives:
         """When each is over, ns [c]."""
         return self.start + self.transfer
 
+    def of_kernels(self, advised: AdvisedJob) -> NDArray[np.bool_]:
+        """Return which communication kernels of the job's waits are of these collectives [kernels]."""
+        waits = advised.waits
+        return np.isin(advised.event_graph.base[waits.trace] + waits.row, self.member)
+
     def left(self, changed: ChangedGraph) -> NDArray[np.int64]:
         """Return what the transfers of a changed job take, ns [c]; of a kernel by itself with what it waits."""
         return np.where(self.instance >= 0, np.append(changed.transfer, 0)[self.instance], changed.own[self.node])

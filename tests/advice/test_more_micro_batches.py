@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lumos_df.advice.rules import more_micro_batches
 from tests.advice.emulated import BRIEF, Advised, advice_on, advised
 from tests.emulator import Job, write
 from tests.emulator.megatron import Megatron, simulate
@@ -38,6 +39,12 @@ def test_stages_wait_half_as_long_for_halves(tmp_path: Path) -> None:
     long, short = (mean_step_ns(replace(FEW, micro_batches=count)) for count in (8, 4))
     [advice] = said_of(tmp_path, FEW).of_rule("more_micro_batches")
     assert advice.gain_ns == pytest.approx((FEW.pp - 1) * (long - short) / 4 / 2, rel=0.15)
+
+
+def test_a_stage_by_itself_tells_nothing(tmp_path: Path) -> None:
+    for path in write(simulate(FEW), BRIEF, tmp_path / "traces")[1:]:
+        path.unlink()
+    assert not list(more_micro_batches.remedies(advice_on(tmp_path).job))
 
 
 def test_ranks_that_send_nothing_are_no_stages(tmp_path: Path) -> None:

@@ -47,5 +47,13 @@ def test_gathers_of_parameters_are_those_that_fsdp_calls(tmp_path: Path, around:
     assert bool(advice_on(tmp_path).of_rule("parameter_prefetch")) == told
 
 
+def test_of_one_rank_gathers_may_have_waited(tmp_path: Path) -> None:
+    for path in write(simulate(LATE), BRIEF, tmp_path / "traces")[1:]:
+        path.unlink()
+    [advice] = advice_on(tmp_path).of_rule("parameter_prefetch")
+    assert advice.low_ns == 0
+    assert advice.rests_on.endswith(", which may have waited for ranks that are not here")
+
+
 def test_gathers_of_updated_parameters_are_not_those_of_layers(tmp_path: Path) -> None:
     assert not advised(tmp_path, Job(ranks=2, steps=2, zero=1)).of_rule("parameter_prefetch")

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.gpu_memory import gpu_memory
+from lumos_df.advice.half_transfers import may_have_waited
 from lumos_df.advice.hooked_collectives import parameter_gathers
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
@@ -47,6 +48,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         known=Known.REPLAYED,
         rests_on=format_count(len(gathered), "gather"),
         apply=less_work(advised, part).apply,
+        at_most=may_have_waited(advised, gathers.of_kernels(advised)),
     )
 
 

@@ -23,12 +23,14 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose parts of stages that take turns, or smaller micro-batches: stages wait half as long for the first."""
     graph = advised.event_graph
     found = [_exchanges(each, advised.phase(place)) for place, each in enumerate(advised.graphs)]
-    if not any(len(edge) for edge, _, _ in found):
-        return
     edge = np.concatenate([edge + base for (edge, _, _), base in zip(found, advised.edge_base[:-1], strict=True)])
     behind, ahead = (np.concatenate([each[column] for each in found]) for column in (1, 2))
+    # Of an exchange with a rank that was not recorded nobody knows when that was ready.
+    edge = edge[graph.instance[graph.dst[edge]] != NONE]
+    if not len(edge):
+        return
     node = graph.dst[edge]
-    instance = np.setdiff1d(graph.instance[node], [NONE])
+    instance = np.unique(graph.instance[node])
     # Who has got one half still has half of its own work to do when the other one is there.
     gets = np.flatnonzero((graph.instance != NONE) & (ahead > 0))
     left = np.full(len(graph.transfer) + 1, np.iinfo(np.int64).max)

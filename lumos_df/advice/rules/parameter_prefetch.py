@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.half_transfers import may_have_waited
 from lumos_df.advice.hooked_collectives import parameter_gathers
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
@@ -34,4 +35,5 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         known=Known.REPLAYED,
         rests_on=format_count(len(gathers), "gather"),
         apply=apply,
+        at_most=may_have_waited(advised, gathers.of_kernels(advised)),
     )
