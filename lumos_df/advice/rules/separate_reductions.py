@@ -39,11 +39,13 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     goes = mine[:-1][sequence[1:] == sequence[:-1]] if len(mine) else mine
     if not len(goes):
         return
+    gone = known[goes]
     parts = [np.ones(len(rows)) for rows in advised.ranks]
     for place, part in enumerate(parts):
-        part[operator[known[goes[waits.trace[known[goes]] == place]]]] = 0
+        here = gone[waits.trace[gone] == place]
+        part[operator[here]] = 0
     removed = less_work(advised, parts)
-    instance, first = np.unique(graph.instance[node[known[goes]]], return_index=True)
+    instance, first = np.unique(graph.instance[node[gone]], return_index=True)
     # What grows with the bytes stays, as part of the last one.
     stays = np.maximum(graph.transfer[instance] - np.round(latency[goes[first]]).astype(np.int64), 0)
 
@@ -52,7 +54,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         changed.transfer[instance] = np.minimum(stays, graph.transfer[instance])
 
     steps = len(advised.steps_ns)
-    taken = format_ns(round(graph.transfer[graph.instance[node[known[goes]]]].sum() / steps))
+    taken = format_ns(round(graph.transfer[graph.instance[node[gone]]].sum() / steps))
     yield Remedy(
         rule="separate_reductions",
         what=f"{round(len(goes) / steps) + 1} reductions one after another behind the backward pass, {taken} a step "
