@@ -8,7 +8,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Final
@@ -96,13 +96,14 @@ def publish_file(path: Path, content: bytes, *, mode: int | None = None) -> None
 
 
 def publish_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files of a folder by their names, each whole; their names go to the disk together, at the end.
+    """Write files of a folder by their names, each whole; they appear in this order once all are written.
 
-    Raises `OSError` where one cannot be written.
+    So the disk takes them together, and their names, in place of one after another. Raises `OSError` where one cannot
+    be written.
     """
-    for name, content in contents.items():
-        with draft_of(folder / name, listed=False) as draft:
-            draft.write_bytes(content)
+    with ExitStack() as drafts:
+        for name, content in reversed([*contents.items()]):
+            drafts.enter_context(draft_of(folder / name, listed=False)).write_bytes(content)
     flush(folder)
 
 

@@ -118,6 +118,23 @@ def test_files_of_a_folder_wait_for_its_names_once(tmp_path: Path, monkeypatch: 
     assert flushed == [False, False, True]
 
 
+def test_files_of_a_folder_are_written_before_the_first_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[list[str], list[bytes]]] = []
+
+    def look(_: int) -> None:
+        files = sorted(tmp_path.iterdir())
+        seen.append(([file.name for file in files if file.name[0] != "."], sorted(file.read_bytes() for file in files)))
+
+    monkeypatch.setattr(os, "fsync", look)
+    publish_files(tmp_path, {"b.parquet": b"b", "a.parquet": b"a"})
+    assert seen == [([], [b"a", b"b"]), (["b.parquet"], [b"a", b"b"]), (["a.parquet", "b.parquet"], [b"a", b"b"])]
+    with pytest.raises(FileNotFoundError):
+        publish_files(tmp_path, {"c.parquet": b"c", "missing/d.parquet": b"d"})
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 @pytest.mark.parametrize(
     ("error", "mended"),
     [
