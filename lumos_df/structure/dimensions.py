@@ -248,7 +248,8 @@ def _widths(inner: list[Operation], operations: list[Operation]) -> dict[int, in
     """Return the sizes that most matrix products share, with how many do: several where as many share each.
 
     What no product reads, such as the gates of a recurrent layer side by side, is the width of no activation. Of layers
-    that normalize nothing, what goes around them and is added to what comes out is of the width.
+    that normalize nothing, what goes around them and is added to what comes out is of the width. Where tensors of
+    another size are added inside them as well, what their first product reads is what goes around.
     """
     shared: Counter[int] = Counter()
     read = {operation.product[1] for operation in inner}
@@ -264,6 +265,8 @@ def _widths(inner: list[Operation], operations: list[Operation]) -> dict[int, in
     around = {
         operation.tensor[-1] for operation in operations if operation.joins() and operation.inside and operation.tensor
     }
+    first = min(inner, key=lambda operation: operation.first).product[1]
+    around = {first} & around or around
     told = norms & shared.keys() or around & shared.keys() or shared.keys()
     likely = {size: count for size, count in shared.items() if size in told}
     highest = max(likely.values())

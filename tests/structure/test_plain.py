@@ -491,6 +491,16 @@ def test_layers_without_normalization_are_as_wide_as_what_goes_around_them(
     assert not job.facts["hidden"].readings
 
 
+def test_what_is_added_inside_of_layers_is_not_their_width(described: Callable[..., Description]) -> None:
+    # A state-space layer: more products have the width of its inside than have that around.
+    rows, inside = BATCH * PATCHES, 2 * WIDTH
+    hidden, wide = (BATCH, PATCHES, WIDTH), (BATCH, PATCHES, inside)
+    select = [linear(rows, inside, 6 + 16), linear(rows, 6, inside), ("aten::add", (wide, wide))]
+    block = [linear(rows, WIDTH, 2 * inside), *select, linear(rows, inside, WIDTH), ("aten::add", (hidden, hidden))]
+    job = described(Plain([*STEM, *block * 4, *HEAD]))
+    assert [job.facts[name].value for name in ("layers", "hidden", "ffn")] == [4, WIDTH, inside]
+
+
 def test_sides_of_maps_that_are_as_many_as_channels_stay(described: Callable[..., Description]) -> None:
     sizes = Sizes.of(described(Plain([convolution(32, 32, 3), *residual(32, 32) * 4, linear(BATCH, 32, 7)])))
     assert (sizes.layers, sizes.hidden) == (4, 32)
