@@ -162,6 +162,7 @@ NO_DECISION = {
     "trace.xplane._LANE",
     "whatif.answer.estimated_traces._COPY_BITS",
     "whatif.durations.host_times._ELEMENT_BYTES",
+    "whatif.durations.new_pages._ELEMENT_BYTES",
     "whatif.durations.interpolation._SAME_SIZE",
     "whatif.durations.kernel_times._BLOCKS",
     "whatif.durations.fused_updates._ELEMENT_BYTES",

@@ -12,6 +12,7 @@ from lumos_df.graph import switches
 from lumos_df.graph.host_spread import works_between
 from lumos_df.graph.job import groups
 from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.whatif.durations import new_pages
 from lumos_df.whatif.estimate import estimate, estimated
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
@@ -99,6 +100,30 @@ def test_between_operators_the_host_works_longer_the_more_these_touch(
     (row,) = answers(tmp_path / f"corpus{before}", f"micro_batch={after}")[:1]
     # It may also be that they stay; of small tensors the system takes nothing back.
     assert any(cause.startswith("gaps between operators") for cause in row["causes"]) == (tokens == 96)
+
+
+def test_results_that_come_to_lie_in_new_pages_may_take_longer(tmp_path: Path) -> None:
+    """Of 192 samples an activation has 9 MiB, of 96 half of that."""
+    folder = write(JOB, tmp_path / "job")
+    for file in folder.glob("**/*.gz"):
+        text = gzip.decompress(file.read_bytes()).decode()
+        file.write_bytes(gzip.compress(text.replace("aten::native_layer_norm", "aten::mul").encode()))
+    corpus = ingested(tmp_path / "corpus", folder)
+    errors = []
+    for batch in (96, 192):
+        changed = estimated(load(corpus, groups(corpus)[0], {}), parse([f"micro_batch={batch}"]))
+        rows = changed.job.graphs[0].rows
+        errors.append(float(changed.times[0].error[rows.named(lambda name: name == "aten::mul")].max()))
+    assert errors[1] > errors[0] + 0.5
+
+
+def test_what_writes_into_what_it_reads_needs_no_new_pages() -> None:
+    small, large = ((1024, 1024),), ((4096, 1024),)
+    assert new_pages.seconds("aten::mul", small, large) == pytest.approx(4096 * 1024 * 4 * 3.6e-10)
+    assert new_pages.seconds("aten::mul", large, small) > 0
+    for name in ("aten::mul_", "aten::_log_softmax", "aten::embedding_dense_backward", "aten::sum"):
+        assert not new_pages.seconds(name, small, large)
+    assert not new_pages.seconds("aten::mul", large, large)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3])

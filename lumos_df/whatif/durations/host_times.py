@@ -27,7 +27,7 @@ from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.operator_kinds import tensors
 from lumos_df.structure.shapes import Operation, Shape
-from lumos_df.whatif.durations import flat_parameters, fused_updates
+from lumos_df.whatif.durations import flat_parameters, fused_updates, new_pages
 from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered, shaped
 from lumos_df.whatif.durations.symbols import Symbols
 
@@ -130,7 +130,7 @@ def work(
     flat = flat_parameters.grown(trace, structure, symbols, axes)
     fused = rows.named(fused_updates.updates_all).any()
     of_parameters = fused_updates.touched(trace, structure, symbols, axes, copies) if fused else (0.0, 0.0)
-    done, (doubt, spread, begins) = np.zeros((4, len(first))), np.zeros((3, len(first)))
+    done, (doubt, spread, begins, pages) = np.zeros((4, len(first))), np.zeros((4, len(first)))
     for number, at in enumerate(row[first].tolist()):
         name, before = rows.names[rows.name[at]], tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]])))
         labels = axes.labels(at) or ((),) * len(before)
@@ -140,6 +140,8 @@ def work(
         )
         flops = _readings(name, before, after)
         done[:, number] = *np.sqrt(flops.prod(axis=1)), _bytes(name, before), _bytes(name, after)
+        if not flops.any():
+            pages[number] = new_pages.seconds(name, before, after)
         if fused_updates.updates_all(name):
             done[2:, number] = of_parameters
         if _CONVOLVES.match(name):
@@ -160,7 +162,7 @@ def work(
     touched = np.maximum((each[2].sum(), (each[3] * copies[row]).sum()), 1)
     grown = _OUT_OF_CACHE * float(np.log(touched[1] / touched[0]))
     further = np.minimum(each[3], _OWN_CACHE_BYTES) / bandwidth * np.expm1(grown)
-    apart = np.hypot(doubt, spread)[inverse] + np.log1p(np.abs(further) / np.maximum(after_s, 1e-12))
+    apart = np.hypot(doubt, spread)[inverse] + np.log1p((np.abs(further) + pages[inverse]) / np.maximum(after_s, 1e-12))
     after_s += further
     floor = np.minimum(time, least)
     # How a convolution begins does not grow.
