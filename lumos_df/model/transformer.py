@@ -41,7 +41,7 @@ MODEL_COLUMNS: Final = (
     Column("expert_ffn", "inner width of a routed expert"),
     Column("shared_ffn", "inner width of all shared experts together; 0: none"),
     Column("dense_layers", "first layers that are dense although the model has experts; all layers of a dense model"),
-    Column("capacity", "tokens an expert takes, as a multiple of an even share; 0: all that come (dropless)", REAL),
+    Column("capacity", "rows an expert computes, as a multiple of an even share; 0: all that come (dropless)", REAL),
     Column("latent", "width of what experts read and write; 0: hidden"),
     Column("attention_layers", "layers with attention; all but in hybrid models"),
     Column("mamba_layers", "layers with a state-space mixer (Mamba-2); 0: no hybrid model"),
@@ -135,7 +135,7 @@ class Model:
     dense_layers: int = 0
     """First layers that are dense although the model has experts."""
     capacity: float = 0.0
-    """Tokens an expert takes, as a multiple of an even share; 0: all that come (dropless)."""
+    """Rows of an expert's buffer, as a multiple of an even share, all computed; 0: all tokens that come (dropless)."""
     latent: int = 0
     """Width of what routed experts read and write, between two projections (latent MoE); 0: `hidden`."""
     attention_layers: int = 0

@@ -66,12 +66,13 @@ def tell(source: dict[str, Any], profile: str) -> Iterator[Told]:
 
 
 def model_of(jobs: dict[str, Any]) -> Model:
-    """Return the model: of the library, perhaps with fewer layers, or of its figures."""
+    """Return the model: of the library, perhaps with other figures, or of its figures."""
     said, seq = jobs["model"], jobs["seq"]
     if isinstance(said, str):
         return replace(Model.read(said), seq=seq)
     if "model" in said:
-        return replace(Model.read(said["model"]), layers=said["layers"], seq=seq)
+        others = {figure: value for figure, value in said.items() if figure != "model"}
+        return replace(Model.read(said["model"]), **others, seq=seq)
     return Model(**said, seq=seq)
 
 

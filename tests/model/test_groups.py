@@ -3,11 +3,13 @@
 All send 1 GB, as nccl-tests count it, over 100 GB/s inside a domain of 8 GPUs and 10 GB/s between domains.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from lumos_df.model.kernels.cost import group_seconds, ranks_seconds
-from lumos_df.model.kernels.data_parallel import EXPOSED_S, OPTIMIZER_S, data_parallel_seconds
+from lumos_df.model.kernels.data_parallel import EXPOSED_S, HIDDEN_S, OPTIMIZER_S, data_parallel_seconds
 from lumos_df.model.kernels.placement import expert_group_stride, group_stride
 from lumos_df.model.plan import Plan
 from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, SEND
@@ -182,6 +184,39 @@ def test_sharded_parameters_are_gathered_for_every_micro_batch() -> None:
     assert data_parallel(plan, 1e9, 0.0, micro_batches=3)[0] == pytest.approx(3 * 70 * MS, rel=WITHIN)
     twice = Plan(dp=16, zero=3, dp_replicate=2, batch=16)
     assert data_parallel(twice, 1e9, 0.0, micro_batches=3)[0] == pytest.approx((3 * 70 + 50) * MS, rel=WITHIN)
+
+
+def test_sharded_gradients_are_scattered_for_every_micro_batch() -> None:
+    # 4 GB of gradients each time; 2 GB of parameters come once.
+    plan = Plan(dp=8, zero=2, batch=8)
+    assert data_parallel(plan, 1e9, 0.0, micro_batches=3)[0] == pytest.approx((3 * 35 + 17.5) * MS, rel=WITHIN)
+    twice = Plan(dp=16, zero=2, dp_replicate=2, batch=16)
+    assert data_parallel(twice, 1e9, 0.0, micro_batches=3)[0] == pytest.approx((3 * 35 + 17.5 + 50) * MS, rel=WITHIN)
+    # Whoever keeps all of them scatters the sum.
+    whole = Plan(dp=8, zero=1, batch=8)
+    assert data_parallel(whole, 1e9, 0.0, micro_batches=3)[0] == pytest.approx((35 + 17.5) * MS, rel=WITHIN)
+
+
+def test_sharded_gradients_of_every_micro_batch_hide_behind_its_own_backward_pass() -> None:
+    software = replace(BARE, dp_hidden=0.5, overlaps_sharded=True)
+    found = np.zeros(3)
+    plan = Plan(dp=8, zero=2, batch=8).row()
+    data_parallel_seconds(1e9, 0.0, 1e9, 0.0, 4, 90 * MS, 60 * MS, 3, plan, ROW, software.row(), found)
+    # 35 ms behind half of 60, 17.5 behind half of 30.
+    assert found[EXPOSED_S] == pytest.approx((3 * 5 + 2.5) * MS, rel=WITHIN)
+    assert found[HIDDEN_S] == pytest.approx((3 * 30 + 15) * MS, rel=WITHIN)
+
+
+def test_parameters_of_one_layer_after_the_other_are_gathered_at_the_whole_rate_of_a_network() -> None:
+    found = {}
+    for zero in (1, 3):
+        for share in (1.0, 0.5):
+            seconds = np.zeros(3)
+            plan, software = Plan(zero=zero, tp=8, dp=4, batch=4).row(), replace(BARE, network_share=share).row()
+            data_parallel_seconds(1e9, 0.0, 1e9, 0.0, 4, 0.0, 0.0, 1, plan, ROW, software, seconds)
+            found[zero, share] = seconds[EXPOSED_S]
+    assert found[3, 0.5] == found[3, 1.0]
+    assert found[1, 0.5] > found[1, 1.0]
 
 
 def test_the_optimizer_goes_over_its_share_of_the_parameters() -> None:

@@ -12,6 +12,7 @@ from lumos_df.model.kernels import layer_operators as op
 from lumos_df.model.kernels.cost import BACKWARD_WEIGHT, KINDS, LAUNCHES, PASSES, block_cost
 from lumos_df.model.kernels.elementwise import elementwise_seconds
 from lumos_df.model.kernels.gemm import gemm_seconds
+from lumos_df.model.kernels.memory import layer_activation_bytes
 from lumos_df.model.kernels.state_space import mixer_block
 from lumos_df.model.pipeline.stages import paired_seconds, products_again
 from lumos_df.model.plan import Plan
@@ -220,6 +221,20 @@ def test_experts_multiply_the_tokens_that_come_by_their_share_of_the_width(
     assert grouped.tolist() == [[tokens, width, 1024, local], [tokens, 1024, width, local]]
     activation = found[found[:, op.NAME] == op.NAMES.index("activation")][0]
     assert activation[op.BYTES] / MIB == activated_mib
+
+
+def test_experts_multiply_all_rows_that_their_capacity_has_room_for() -> None:
+    plan, found = Plan(ep=4, dp=4, batch=4), {}
+    for capacity in (0.0, 0.5, 1.0, 2.0):
+        model = replace(MIXTURE, capacity=capacity)
+        ops = rows(model, plan, expert=True)
+        (up,) = ops[ops[:, op.NAME] == op.EXPERT_UP]
+        sent = sum(mib for _, group, mib in payloads(ops) if group == "ep")
+        found[capacity] = (up[op.M], sent, layer_activation_bytes(model.row(), plan.row(), MEGATRON, True))
+    assert found[1.0] == found[0.0]
+    assert found[2.0][:2] == tuple(2 * figure for figure in found[1.0][:2])
+    assert found[0.5][:2] == tuple(figure / 2 for figure in found[1.0][:2])
+    assert found[0.5][2] < found[1.0][2] < found[2.0][2]
 
 
 @pytest.mark.parametrize(

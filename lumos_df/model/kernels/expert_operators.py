@@ -10,19 +10,27 @@ from lumos_df.schema.plan_words import EP, ETP, TP
 
 
 @lean_kernel
+def rows_of_token(model):
+    """Return the rows that experts compute for a token: one for each of its experts, or what a capacity has room for.
+
+    What has a capacity has buffers of that size, filled up where fewer tokens come (GShard, MaxText, DeepSpeed).
+    """
+    return model.top_k * (model.capacity if model.capacity > 0.0 else 1.0)
+
+
+@lean_kernel
 def expert_block(model, plan, software, ops, i):
     """Write the forward operators of one mixture-of-experts block from row `i` on; return the row after the last.
 
     Each rank routes its T/t tokens (sequence parallel) to `top_k` experts; with balanced experts a rank computes as
-    many as it sends. `capacity` limits what an expert takes.
+    many as it sends, and as many again as `capacity` leaves free.
     """
     tokens = plan.micro_batch * model.seq / plan.cp
     size = op.activation_bytes(plan)
     hidden_bytes = tokens * model.hidden * size
     passes = software.passes
     share = tokens / plan.tp
-    kept = model.top_k if model.capacity <= 0 else min(float(model.top_k), model.top_k * model.capacity)
-    routed = share * kept
+    routed = share * rows_of_token(model)
     i = op.memory_pass(
         ops, i, op.NORM, 2 * passes * hidden_bytes / plan.tp, 3 * passes * hidden_bytes / plan.tp, passes
     )

@@ -7,6 +7,7 @@ Megatron's distributed optimizer. Sizes are bytes of one GPU.
 
 from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import placement, state_space
+from lumos_df.model.kernels.expert_operators import rows_of_token
 from lumos_df.model.kernels.layer_operators import activation_bytes
 from lumos_df.schema.dtypes import FP32, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import (
@@ -173,8 +174,7 @@ def _feed_forward_bytes(model, plan, software, expert, tokens, size):
     if not expert:
         return parts * tokens * model.ffn / plan.tp * size
     share = tokens / plan.tp
-    kept = model.top_k * (model.capacity if 0.0 < model.capacity < 1.0 else 1.0)
-    routed = share * kept
+    routed = share * rows_of_token(model)
     # Routed copies of the tokens before and after the experts, and the experts' inner values.
     return (
         routed * (model.latent or model.hidden) * (operand_bytes(plan) + returned)
