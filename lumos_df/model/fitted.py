@@ -6,7 +6,8 @@ measurements. The compiled functions take a class as a vector, its fields in the
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,7 +182,7 @@ class Fitted:
 
     def scale_up_table(self) -> Vector:
         """Return float64 [FITTED_COLLECTIVES, fields of ScaleUpParameters], a row a kind."""
-        return np.array([astuple(self.scale_up[kind]) for kind in FITTED_COLLECTIVES])
+        return np.array([vector(self.scale_up[kind]) for kind in FITTED_COLLECTIVES])
 
 
 Parameters = GemmParameters | AttentionParameters | MemoryParameters | ScaleUpParameters | ScaleOutParameters
@@ -190,7 +191,7 @@ _Parameters = TypeVar("_Parameters", bound=Parameters)
 
 def vector(parameters: Parameters) -> Vector:
     """Return the parameters as float64 [fields], in the order of the class."""
-    return np.array(astuple(parameters))
+    return np.array([getattr(parameters, parameter.name) for parameter in fields(parameters)])
 
 
 def place_of_factor(kind: type[Parameters]) -> int:
@@ -238,10 +239,16 @@ def _tables(gpu: str) -> dict[str, dict[str, float]]:
     if not file.is_file():
         choices = sorted(path.stem for path in folder().glob("*.toml"))
         raise HardwareError(f"no fitted parameters for GPU '{gpu}'{nearest(gpu, choices)}; there are: {choices}")
-    figures = tomllib.loads(file.read_text("utf-8"))
+    figures = _figures(file.read_text("utf-8"))
     inherited = _tables(str(figures["inherits"])) if "inherits" in figures else {}
     tables = dict(_flat("", figures))
     return {name: inherited.get(name, {}) | tables.get(name, {}) for name in inherited | tables}
+
+
+@cache
+def _figures(text: str) -> dict[str, Any]:
+    """Return what a file says, which nobody changes: each of many estimates asks for the same GPU."""
+    return tomllib.loads(text)
 
 
 def _flat(prefix: str, table: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
