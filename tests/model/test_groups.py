@@ -207,16 +207,21 @@ def test_sharded_gradients_of_every_micro_batch_hide_behind_its_own_backward_pas
     assert found[HIDDEN_S] == pytest.approx((3 * 30 + 15) * MS, rel=WITHIN)
 
 
-def test_parameters_of_one_layer_after_the_other_are_gathered_at_the_whole_rate_of_a_network() -> None:
+def test_what_goes_layer_after_layer_has_the_whole_rate_of_a_network() -> None:
     found = {}
-    for zero in (1, 3):
+    for zero in (1, 2, 3):
         for share in (1.0, 0.5):
-            seconds = np.zeros(3)
-            plan, software = Plan(zero=zero, tp=8, dp=4, batch=4).row(), replace(BARE, network_share=share).row()
-            data_parallel_seconds(1e9, 0.0, 1e9, 0.0, 4, 0.0, 0.0, 1, plan, ROW, software, seconds)
-            found[zero, share] = seconds[EXPOSED_S]
-    assert found[3, 0.5] == found[3, 1.0]
-    assert found[1, 0.5] > found[1, 1.0]
+            for micro_batches in (1, 3):
+                seconds = np.zeros(3)
+                plan, software = Plan(zero=zero, tp=8, dp=4, batch=4).row(), replace(BARE, network_share=share).row()
+                data_parallel_seconds(1e9, 0.0, 1e9, 0.0, 4, 0.0, 0.0, micro_batches, plan, ROW, software, seconds)
+                found[zero, share, micro_batches] = seconds[EXPOSED_S]
+    assert found[3, 0.5, 3] == found[3, 1.0, 3]
+    # What is reduced once a step has its share, and so has ZeRO 2's last micro-batch.
+    assert found[1, 0.5, 1] > found[1, 1.0, 1]
+    assert found[2, 0.5, 1] == found[1, 0.5, 1]
+    further = {share: found[2, share, 3] - found[2, share, 1] for share in (1.0, 0.5)}
+    assert further[0.5] == pytest.approx(further[1.0])
 
 
 def test_the_optimizer_goes_over_its_share_of_the_parameters() -> None:

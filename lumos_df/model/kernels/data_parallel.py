@@ -89,19 +89,22 @@ def data_parallel_seconds(
         )
         gathered = _gather_seconds(trained, shards, stride, plan, hardware, share)
         gathered += _gather_seconds(trained_expert, expert_shards, copies_stride, plan, hardware, share)
-        before = 0.0
-        if plan.zero == SHARD_GRADIENTS:
-            # Who keeps gradients of a shard alone scatters those of every micro-batch.
-            before = micro_batches - 1.0
         last = scattered + replicated
-        total = before * scattered + last + gathered
+        total = last + gathered
         exposed = total
         if plan.overlap_dp and (plan.zero == SHARD_NOTHING or software.overlaps_sharded):
-            # Gradients go while a backward pass still makes others, most of them the last micro-batch's, parameters
-            # come while the first micro-batch's forward pass needs only some.
-            exposed = before * max(scattered - software.dp_hidden * backward_s, _LEFT_OVER * scattered)
-            exposed += max(last - behind * backward_s, _LEFT_OVER * last)
+            # Gradients go while the last micro-batch's backward pass still makes others, parameters come while the
+            # first micro-batch's forward pass needs only some.
+            exposed = max(last - behind * backward_s, _LEFT_OVER * last)
             exposed += max(gathered - behind * (compute_s - backward_s), _LEFT_OVER * gathered)
+        if plan.zero == SHARD_GRADIENTS:
+            # Who keeps gradients of a shard alone scatters those of every micro-batch, behind its own backward pass.
+            each = _scatter_seconds(trained, shards, stride, hardware, software)
+            each += _scatter_seconds(trained_expert, expert_shards, copies_stride, hardware, software)
+            total += (micro_batches - 1.0) * each
+            if plan.overlap_dp and software.overlaps_sharded:
+                each = max(each - software.dp_hidden * backward_s, _LEFT_OVER * each)
+            exposed += (micro_batches - 1.0) * each
     hidden = total - exposed
     local = trained / shards + trained_expert / expert_shards
     bandwidth = hardware.hbm_bandwidth * hardware.memory[1]
@@ -159,4 +162,10 @@ def _unit_seconds(parameters, trained, ranks, stride, plan, hardware, software):
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     gathered = _gather_seconds(parameters, ranks, stride, plan, hardware, 1.0)
-    return 2.0 * gathered + _reduce_seconds(REDUCE_SCATTER, trained, ranks, stride, hardware, software, 1.0)
+    return 2.0 * gathered + _scatter_seconds(trained, ranks, stride, hardware, software)
+
+
+@lean_kernel
+def _scatter_seconds(trained, ranks, stride, hardware, software):
+    """Return seconds to scatter a micro-batch's gradients, layer after layer, at the network's whole rate."""
+    return _reduce_seconds(REDUCE_SCATTER, trained, ranks, stride, hardware, software, 1.0)
