@@ -14,7 +14,6 @@ from lumos_df.base.errors import QueryError, nearest
 from lumos_df.base.files import flush
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, map_items, results
-from lumos_df.base.units import format_count
 from lumos_df.corpus import summaries
 from lumos_df.corpus.catalog import connect, connect_engine, one_line_errors
 from lumos_df.corpus.column_units import unit_name
@@ -23,9 +22,10 @@ from lumos_df.corpus.layout import check
 from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
 from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, Result, interruptible, whole_file, write, write_rows
+from lumos_df.corpus.summary_notes import Note, notes
 from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import views
-from lumos_df.schema import ADVISED_JOBS, COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES, TRACES
+from lumos_df.schema import ADVISED_JOBS, JOB_ADVICE, TABLES, TRACES
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,7 +38,6 @@ _OF_A_THREAD: Final = 3_000_000
 the work, while the whole took a seventh more CPU on two busy cores: it won no time."""
 
 TOP_KERNELS: Final = 6
-_JOBS_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +118,6 @@ class AdviceSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """What is not known, or not shown, and the command that tells it, after `lumos-df `."""
-
-    what: str
-    command: str
-
-
-@dataclass(frozen=True, slots=True)
 class CorpusSummary:
     """What is in a corpus, for one screen."""
 
@@ -171,14 +162,6 @@ _STRAGGLERS: Final = """
 """
 
 
-_UNMATCHED: Final = f"""
-    SELECT DISTINCT job
-    FROM kernel_summary
-    WHERE family = 'communication' AND trace_id NOT IN (SELECT trace_id FROM {COLLECTIVE_MEMBERS.name})
-    ORDER BY job
-"""
-
-
 def summary(corpus: str | os.PathLike[str]) -> CorpusSummary:
     """Return what is in a corpus, for one screen. Raises `CorpusError` when there is none."""
     unknown = unanswered(Path(corpus), JOB_ADVICE)
@@ -205,7 +188,7 @@ def _summary(connection: "duckdb.DuckDBPyConnection", corpus: str, unknown: set[
         _rows(connection, KernelSummary, _KERNELS),
         _rows(connection, StragglerSummary, _STRAGGLERS),
         _rows(connection, AdviceSummary, "FROM advice WHERE worthwhile"),
-        tuple(_notes(connection, corpus, jobs)),
+        tuple(notes(connection, corpus, [job.job for job in jobs if job.traces > job.ranks])),
         tuple(job for job, operators, asked in ran if operators and asked),
         tuple(
             limits(
@@ -231,41 +214,6 @@ JOIN _job USING (trace_id)
 GROUP BY job
 """
 """How far the replayed steps of each job, of its worst run, are off the recorded ones, percent."""
-
-_PEAK: Final = ("what memory held at its peak, by category and stack", "memory_peak")
-_HANG: Final = (
-    "which rank is missing from a collective that is not over; straggler says who is late",
-    "collective_hang",
-)
-_LATE: Final = ("which rank the others wait for", "straggler")
-_OF_RECORDS: Final = {
-    "memory-snapshot": _PEAK,
-    "flight-recorder": _HANG,
-    "nccl-inspector": _LATE,
-    "nccl-profiler": _LATE,
-}
-"""What files of records tell, and the view that has it, by their dialect."""
-
-
-def _notes(connection: "duckdb.DuckDBPyConnection", corpus: str, jobs: tuple[JobSummary, ...]) -> Iterator[Note]:
-    unmatched = [job for (job,) in connection.execute(_UNMATCHED).fetchall()]
-    if unmatched:
-        yield Note(
-            f"who waits for whom is not known yet in {format_count(len(unmatched), 'job')} ({_named(unmatched)})",
-            f"report --corpus {corpus}",
-        )
-    several = [job.job for job in jobs if job.traces > job.ranks]
-    if several:
-        yield Note(
-            f"several runs of one name are one line above ({_named(several)}); each", f"replay --corpus {corpus}"
-        )
-    dialects = {dialect for (dialect,) in connection.execute("SELECT DISTINCT dialect FROM traces").fetchall()}
-    for what, view in dict.fromkeys(_OF_RECORDS[dialect] for dialect in _OF_RECORDS if dialect in dialects):
-        yield Note(what, f"report --view {view} --corpus {corpus}")
-
-
-def _named(jobs: list[str]) -> str:
-    return ", ".join(jobs[:_JOBS_NAMED]) + (", ..." if len(jobs) > _JOBS_NAMED else "")
 
 
 def report_views() -> tuple[str, ...]:
