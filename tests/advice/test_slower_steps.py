@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.emulated import advised, true_gain_ns
-from tests.emulator import Job
+from tests.advice.emulated import BRIEF, advice_on, advised, true_gain_ns
+from tests.emulator import Job, simulate, write
 
 COOL = Job(ranks=4, layers=4, steps=6)
 
@@ -20,6 +20,12 @@ def test_a_gpu_that_slows_down_is_the_first_advice(tmp_path: Path, hot: tuple[in
     true = true_gain_ns(job, COOL)
     assert first.gain_ns == pytest.approx(true, rel=0.15)
     assert first.low_ns < true < first.high_ns
+
+
+def test_ranks_have_their_own_numbers_where_the_first_was_not_recorded(tmp_path: Path) -> None:
+    write(simulate(replace(COOL, hot=(2,))), BRIEF, tmp_path / "traces")[0].unlink()
+    [advice] = advice_on(tmp_path).of_rule("slower_steps")
+    assert advice.remedy.what.startswith("kernels of rank 2 take longer ")
 
 
 def test_so_is_the_only_gpu(tmp_path: Path) -> None:

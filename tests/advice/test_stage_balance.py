@@ -37,6 +37,12 @@ def test_a_longer_stage_is_the_first_advice(tmp_path: Path) -> None:
     assert first.low_ns < true < first.high_ns
 
 
+def test_ranks_have_their_own_numbers_where_the_first_was_not_recorded(tmp_path: Path) -> None:
+    write(simulate(replace(HEADED, pp=4, layers=4)), BRIEF, tmp_path / "traces")[0].unlink()
+    [advice] = advice_on(tmp_path).of_rule("stage_balance")
+    assert ", rank 3 for " in advice.remedy.what
+
+
 def test_a_slower_gpu_among_stages_alike_is_late(tmp_path: Path) -> None:
     alike = replace(HEADED, pp=4, layers=4, hidden=2048, ffn=8192, vocabulary=512, sequence=1024)
     wrong = simulate(replace(alike, slower=(1, 1.5, 1, 1)))

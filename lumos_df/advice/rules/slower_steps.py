@@ -37,7 +37,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
     of, mean = "", ""
     if len(late) < len(advised.ranks):
-        of, mean = f"of {listed(late.tolist())} ", " in the mean of all ranks"
+        numbers = [advised.ranks[place].rank for place in late.tolist()]
+        of, mean = f"of {listed(numbers)} ", " in the mean of all ranks"
     yield Remedy(
         rule="slower_steps",
         what=f"kernels {of}take longer in some steps than in others with the same shapes, {taken} a step longer{mean}: "

@@ -39,11 +39,12 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     most = np.zeros(len(of_rank))
     np.maximum.at(most, of_rank, works)
     longest = np.flatnonzero((works == most[of_rank]) & (stages > 1))
+    numbers = [advised.ranks[place].rank for place in longest.tolist()]
     steps = len(advised.steps_ns) / len(of_rank)
     yield Remedy(
         rule="stage_balance",
         what=f"stages of the pipeline compute for {format_ns(round(works.mean() / steps))} a step on average, "
-        f"{listed(longest.tolist())} for {format_ns(round(works[longest].max() / steps))}: move layers to the others",
+        f"{listed(numbers)} for {format_ns(round(works[longest].max() / steps))}: move layers to the others",
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(node), 'row')} of GPUs of {format_count(int((stages > 1).sum()), 'stage')}",
         apply=apply,
