@@ -68,6 +68,22 @@ def advised_on_rocm(folder: Path, job: Job) -> Advised:
     return advice_on(folder)
 
 
+def advised_in_two_groups(folder: Path, job: Job, profiler: Profiler = BRIEF) -> Advised:
+    """Do the same for a job of twice as many ranks, of which each half shares its parameters (HSDP)."""
+    everyone = list(range(2 * job.ranks))
+    for path in write(_simulated(job), profiler, folder / "traces"):
+        text = gzip.decompress(path.read_bytes()).decode()
+        text = text.replace(f'"world_size":{job.ranks}', f'"world_size":{2 * job.ranks}')
+        rank = int(re.findall(r'"rank":(\d+)', text)[0])
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+        text = text.replace(f'"rank":{rank}', f'"rank":{rank + job.ranks}', 1)
+        group = re.compile(r"\[0, ?" + ", ?".join(map(str, everyone[1 : job.ranks])) + r"\]")
+        text = group.sub(str(everyone[job.ranks :]), text).replace('"pg_name":"0"', '"pg_name":"1"')
+        text = re.sub(r'"Process Group Name": ?"0"', '"Process Group Name": "1"', text)
+        path.with_name(f"rank{rank + job.ranks}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    return advice_on(folder)
+
+
 def advice_on(folder: Path) -> Advised:
     """Read the traces of a folder, and ask for advice."""
     corpus = folder / "corpus"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.emulated import BRIEF, advised, true_gain_ns
+from tests.advice.emulated import BRIEF, advised, advised_in_two_groups, true_gain_ns
 from tests.emulator import Job, Profiler, training
 from tests.emulator.hardware import DEVICE
 
@@ -23,6 +23,12 @@ def test_gathers_of_what_memory_has_room_for_are_the_first_advice(tmp_path: Path
     true = true_gain_ns(AGAIN, KEEPS)
     assert first.gain_ns == pytest.approx(true, rel=0.05)
     assert first.low_ns < true < first.high_ns
+
+
+def test_groups_that_gather_side_by_side_take_no_longer(tmp_path: Path) -> None:
+    [one] = advised(tmp_path / "one", AGAIN, MEMORY).of_rule("kept_parameters")
+    [two] = advised_in_two_groups(tmp_path / "two", AGAIN, MEMORY).of_rule("kept_parameters")
+    assert two.remedy.what == one.remedy.what
 
 
 def test_a_full_memory_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.emulated import BRIEF, advice_on, advised, true_gain_ns
+from tests.advice.emulated import BRIEF, advice_on, advised, advised_in_two_groups, true_gain_ns
 from tests.emulator import Job, simulate, write
 
 AHEAD = Job(ranks=4, layers=6, steps=3, zero=3, factors=(("AllGather", 4.0),))
@@ -45,6 +45,12 @@ def test_gathers_of_parameters_are_those_that_fsdp_calls(tmp_path: Path, around:
         text = gzip.decompress(path.read_bytes()).replace(b"FSDP::all_gather", around.encode())
         path.write_bytes(gzip.compress(text, mtime=0))
     assert bool(advice_on(tmp_path).of_rule("parameter_prefetch")) == told
+
+
+def test_groups_that_gather_side_by_side_hide_no_more(tmp_path: Path) -> None:
+    [one] = advised(tmp_path / "one", LATE).of_rule("parameter_prefetch")
+    [two] = advised_in_two_groups(tmp_path / "two", LATE).of_rule("parameter_prefetch")
+    assert two.remedy.what == one.remedy.what
 
 
 def test_of_one_rank_gathers_may_have_waited(tmp_path: Path) -> None:

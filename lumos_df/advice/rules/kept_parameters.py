@@ -38,15 +38,15 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         of_rank[row] = 0
         of_rank[called[called >= 0]] = 0
     most = int(np.argmax(kept))
-    gathered = np.unique(gathers.of_member[np.isin(gathers.member, np.concatenate([*map(np.add, again, base[:-1])]))])
-    taken = format_ns(round(gathers.transfer[gathered].sum() / len(advised.steps_ns) * len(advised.ranks)))
+    gathered = gathers.of_member[np.isin(gathers.member, np.concatenate([*map(np.add, again, base[:-1])]))]
+    taken = format_ns(round(gathers.transfer[gathered].sum() / len(advised.steps_ns)))
     yield Remedy(
         rule="kept_parameters",
         what=f"parameters are gathered again for the backward pass, {taken} a step, although memory has room: keep "
         f"{format_bytes(kept[most])} of them beside {format_bytes(memory[most].reserved)}, of "
         f"{format_bytes(memory[most].total)}, by reshard_after_forward=False or SHARD_GRAD_OP",
         known=Known.REPLAYED,
-        rests_on=format_count(len(gathered), "gather"),
+        rests_on=format_count(len(np.unique(gathered)), "gather"),
         apply=less_work(advised, part).apply,
         at_most=may_have_waited(advised, gathers.of_kernels(advised)),
     )

@@ -26,7 +26,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     def apply(changed: ChangedGraph) -> None:
         gathers.add(changed, -sooner)
 
-    hidden = format_ns(round(sooner.sum() / len(advised.steps_ns) * len(advised.graphs)))
+    hidden = format_ns(round(sooner[gathers.of_member].sum() / len(advised.steps_ns)))
     yield Remedy(
         rule="parameter_prefetch",
         what=f"kernels could hide {hidden} a step of the gathers of parameters, which begin when a layer needs them: "
