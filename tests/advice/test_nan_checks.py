@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,12 +27,13 @@ def test_tensors_looked_through_are_the_first_advice(tmp_path: Path, batch: int)
     assert first.low_ns < 1.01 * true
 
 
-def job(folder: Path, names: tuple[str, ...], *, gpu: bool) -> list[str]:
+def job(folder: Path, names: tuple[str, ...], *, gpu: bool, shape: tuple[int, ...] = (64, 64)) -> list[str]:
     """Return what is said of a job whose steps of 2 ms run operators of 100 us one after another."""
     events: list[Event] = []
+    read: dict[str, Any] = {"Input Dims": [shape], "Input type": ["float"]}
     for step, begin in enumerate(range(0, 8000, 2000)):
         events.append(annotation(f"ProfilerStep#{step}", begin, 1999))
-        events += [op(name, begin + 10 + 110 * place, 100) for place, name in enumerate(("aten::mm", *names))]
+        events += [op(name, begin + 10 + 110 * place, 100, **read) for place, name in enumerate(("aten::mm", *names))]
     launching = ("aten::mm", *names) if gpu else ()
     write(folder / "traces" / "rank0.json", with_kernels(events, *launching))
     return [remedy.what for remedy in nan_checks.remedies(advice_on(folder).job)]
@@ -41,6 +43,14 @@ def test_so_it_is_on_a_host(tmp_path: Path) -> None:
     names = "aten::isfinite", "aten::all", "aten::logical_not", "aten::item"
     [what] = job(tmp_path, names, gpu=False)
     assert what.startswith("the host looks for NaN in 1 tensor a step, 4")
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_who_looks_at_the_loss_alone_does_what_is_proposed(tmp_path: Path, *, gpu: bool) -> None:
+    names = "aten::isnan", "aten::isinf", "aten::logical_or", "aten::is_nonzero"
+    assert not job(tmp_path / "loss", names, gpu=gpu, shape=())
+    assert not job(tmp_path / "mean", names, gpu=gpu, shape=(1,))
+    assert job(tmp_path / "tensor", names, gpu=gpu)
 
 
 @pytest.mark.parametrize(

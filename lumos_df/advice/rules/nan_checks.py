@@ -13,6 +13,7 @@ from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import NONE
 
 _LOOKS: Final = re.compile(r"aten::(?:isnan|isinf|isfinite)$")
 _THEN: Final = re.compile(
@@ -24,7 +25,7 @@ _READS: Final = re.compile(r"aten::(?:is_nonzero|item)$")
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose to look only where someone looks for a fault."""
-    found = [_checks(rows) for rows in advised.ranks]
+    found = [_checks(rows, advised.elements(place)) for place, rows in enumerate(advised.ranks)]
     checks = sum(len(np.unique(run)) for _, run in found)
     if not checks:
         return
@@ -42,10 +43,14 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _checks(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return operators that look for NaN and what reads the answer, in their order, and the run of each, both [k]."""
+def _checks(rows: Rows, elements: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return operators that look for NaN and what reads the answer, in their order, and the run of each, both [k].
+
+    Who looks at one number, such as the loss or a norm of all gradients, does what is proposed.
+    """
     outer = outermost(rows)
     looks, reads = (rows.named(pattern.match)[outer] for pattern in (_LOOKS, _READS))
+    looks &= (elements[outer] == NONE) | (elements[outer] > 1)
     mine = looks | rows.named(_THEN.match)[outer]
     run = runs_of(packed(rows.thread[outer], rows.step[outer]), mine)
     mine &= np.isin(run, np.intersect1d(run[looks], run[reads]))
