@@ -117,8 +117,9 @@ def estimates(  # noqa: PLR0913 - as `estimate`
         others = f"; {len(refusals) - 1} more cannot, either: see each by --job NAME" if len(refusals) > 1 else ""
         raise QueryError(f"{refusals[0]}{others}")
     if tell is not None:
-        for other in refusals:
-            tell(str(other))
+        # Several runs of one job cannot for the same reason.
+        for other in dict.fromkeys(map(str, refusals)):
+            tell(other)
     return made
 
 

@@ -520,6 +520,27 @@ def test_jobs_of_one_name_are_not_averaged_but_have_a_line_each(two_runs: tuple[
     assert lines[3].startswith("next: lumos-df estimate --trace ID --set layers=3")
 
 
+def test_of_runs_of_one_name_that_which_can_change_is_named_and_why_others_cannot_is_told_once(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    for batch, shapes in ((2, b"Input Dims"), (4, b"Not recorded"), (6, b"Not recorded")):
+        job = emulator.Job(ranks=1, layers=2, steps=1, hidden=256, batch=batch)
+        [file] = emulator.write(emulator.simulate(job), emulator.Profiler(memory=False), tmp_path / f"{batch}")
+        file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).replace(b"Input Dims", shapes)))
+        assert not ingest(file, corpus, job="job", workers=1).failed
+    done = CliRunner().invoke(app, ["estimate", "--corpus", str(corpus), "--set", "hidden=512"])
+    assert done.exit_code == 1
+    [run] = re.findall(r"^job \((\w{16})\), .* -> ", done.stdout, re.MULTILINE)
+    assert re.search(rf"^next: lumos-df estimate --trace {run} --set hidden=512 ", done.stdout, re.MULTILINE)
+    [told] = done.stderr.splitlines()
+    assert told.startswith("lumos-df: job: hidden cannot change, because ")
+
+
+def test_what_is_left_out_of_jobs_is_said_of_each(corpus: Path) -> None:
+    lines = shown(("estimate", "--corpus", str(corpus), "--set", "layers=3"), 100)
+    [at] = [place for place, line in enumerate(lines) if line.startswith("cpu_ddp, ")]
+    assert re.match(r"  left out, came once +[\d.]+ ms$", lines[at + 1])
+
+
 @pytest.mark.parametrize("words", ABOUT_ONE)
 def test_every_screen_tells_the_runs_of_one_name_apart(words: tuple[str, ...], two_runs: tuple[Path, str]) -> None:
     lines = shown((*words, "--corpus", str(two_runs[0])), 200)

@@ -6,6 +6,7 @@ takes longer than to estimate it.
 
 import re
 import shlex
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -129,18 +130,26 @@ def draw_changed(
     screen = console()
     say(screen, "with " + (" ".join(changes) if changes else "nothing changed: the recorded job, replayed"))
     jobs = _by_job(rows)
+    runs = _runs(corpus) if some else Counter(str(_first(steps, "job")) for steps in jobs)
     for steps in jobs:
-        alike = sum(_first(other, "job") == _first(steps, "job") for other in jobs)
-        _draw_step(screen, steps, f" ({_first(steps, 'trace_id')})" if alike > 1 else "")
+        _draw_step(screen, steps, f" ({_first(steps, 'trace_id')})" if runs[_first(steps, "job")] > 1 else "")
         if full or len(jobs) == 1:
             _draw_parts(screen, steps, _device(corpus, str(_first(steps, "trace_id")), changes), full=full)
-    named = {str(_first(steps, "job")) for steps in jobs}
+    several = any(runs[_first(steps, "job")] > 1 for steps in jobs)
     if len(jobs) == 1 and some:
-        job = shlex.join(["--job", *named])
+        which = ("--trace", "trace_id") if several else ("--job", "job")
+        job = shlex.join([which[0], str(_first(jobs[0], which[1]))])
     elif len(jobs) > 1:
-        job = "--trace ID" if len(named) < len(jobs) else "--job NAME"
+        job = "--trace ID" if several else "--job NAME"
     words = ["estimate", job, asked, *(["--format csv"] if len(jobs) == 1 else [])]
     say_next(screen, " ".join(filter(None, words)) + where(corpus))
+
+
+def _runs(corpus: Path) -> Counter[str]:
+    """Return how many runs a corpus has of each job's name."""
+    from lumos_df.graph.job import jobs  # noqa: PLC0415 - slow to import
+
+    return Counter(job.name for job in jobs(corpus))
 
 
 def _by_job(rows: "pa.Table") -> "list[pa.Table]":
@@ -178,6 +187,8 @@ def _draw_step(screen: Console, steps: "pa.Table", which: str) -> None:
         f" ({seconds(low)} to {seconds(high)}, 8 times of 10)",
         f"   ({change})",
     )
+    if left_out := round(_mean(steps, "left_out_ns")):
+        say(screen, f"{'left out, came once':<26}{format_ns(left_out):>9}", before="  ")
 
 
 def _device(corpus: Path, trace_id: str, changes: list[str]) -> str:
@@ -193,8 +204,6 @@ def _device(corpus: Path, trace_id: str, changes: list[str]) -> str:
 def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) -> None:
     """Print where the step of a job goes, and how that is known; `device`: what it runs on."""
     every, steps = steps, _whole(steps)
-    if left_out := round(_mean(steps, "left_out_ns")):
-        say(screen, f"{'left out, came once':<26}{format_ns(left_out):>9}", before="  ")
     on_host = not any(_mean(steps, f"{side}{part.name}_ns") for part in ON_GPU for side in ("original_", ""))
     for part in () if on_host else STEP_PARTS:
         _line(screen, steps, part.name, part.label)
