@@ -1,14 +1,16 @@
 """Stages that wait for the first and last micro-batches; the gain is that of twice as many, each half as large."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lumos_df.advice.pipelines import pipelines
 from lumos_df.advice.rules import more_micro_batches
 from tests.advice.emulated import BRIEF, Advised, advice_on, advised
-from tests.emulator import Job, write
+from tests.emulator import Job, training, write
 from tests.emulator.megatron import Megatron, simulate
 
 FEW = Megatron(pp=4, layers=4, hidden=4096, ffn=16384, heads=32, sequence=2048, vocabulary=1024, micro_batch=4, steps=2)
@@ -45,6 +47,21 @@ def test_a_stage_by_itself_tells_nothing(tmp_path: Path) -> None:
     for path in write(simulate(FEW), BRIEF, tmp_path / "traces")[1:]:
         path.unlink()
     assert not list(more_micro_batches.remedies(advice_on(tmp_path).job))
+
+
+def test_ranks_that_exchange_within_their_layers_are_no_stages(tmp_path: Path) -> None:
+    """As those do that pass parts of a sequence around, which attention needs (ring attention)."""
+    names = {"_c10d_functional::all_to_all_single": "c10d::send", "nccl:all_to_all": "nccl:send_recv"}
+    names |= {'"all_to_allv"': '"send_recv"'}
+    job = Job(ranks=4, layers=4, steps=3, experts=4, factors=(("SendRecv", 8.0),))
+    for path in write(training.simulate(job), BRIEF, tmp_path / "traces"):
+        text = gzip.decompress(path.read_bytes()).decode()
+        for name, other in names.items():
+            text = text.replace(name, other)
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    of_job = advice_on(tmp_path).job
+    assert (pipelines(of_job) == 0).all()
+    assert not list(more_micro_batches.remedies(of_job))
 
 
 def test_ranks_that_send_nothing_are_no_stages(tmp_path: Path) -> None:
