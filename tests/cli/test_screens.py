@@ -511,6 +511,9 @@ def test_ranks_of_one_file_ran_together_where_another_file_has_them_again(tmp_pa
     assert f"several runs of one name are one line above (runs); each:\n  lumos-df replay --corpus {corpus}" in text
     replayed = shown(("replay", "--corpus", str(corpus)), 200)
     assert sum(line.startswith("runs (") for line in replayed) == 2
+    changed = tmp_path / "changed"
+    shown(("estimate", "--set", "batch_scale=2", "--corpus", str(corpus), "--into", str(changed)), 200)
+    assert [len(ids) for ids in groups(changed)] == [2, 2]
 
 
 def test_jobs_of_one_name_are_not_averaged_but_have_a_line_each(two_runs: tuple[Path, str]) -> None:

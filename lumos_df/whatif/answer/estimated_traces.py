@@ -53,11 +53,13 @@ def write(changed: ChangedJob, corpus: Path, into: Path, what: str) -> list[str]
     """
     orders = [_order(after) for after in changed.after.replays]
     graphs: list[TraceGraph] = []
+    # As of ranks of one file, which ran together also where the job is changed likewise from another run of it.
+    stem = sha256(f"{changed.after.replays[0].graph.rows.trace_id} {what}".encode()).hexdigest()[: schema.ID_LENGTH]
     for new_rank, order in enumerate(orders):
         old = changed.after.replays[new_rank].graph.rows
-        trace_id = f"{sha256(f'{old.trace_id} {what}'.encode()).hexdigest()[: schema.ID_LENGTH]}-r{old.rank}"
         graph = _renumbered(changed.after.replays[new_rank], order)
-        graphs.append(replace(graph, rows=replace(graph.rows, trace_id=trace_id, job=f"{old.job}: {what}")))
+        rows = replace(graph.rows, trace_id=f"{stem}-r{old.rank}", job=f"{old.job}: {what}")
+        graphs.append(replace(graph, rows=rows))
     try:
         with scratch(into) as drafts:
             if not (into / MANIFEST).exists():
