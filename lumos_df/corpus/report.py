@@ -25,17 +25,13 @@ from lumos_df.corpus.output import Format, Result, interruptible, whole_file, wr
 from lumos_df.corpus.summary_notes import Note, notes
 from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import views
-from lumos_df.schema import ADVISED_JOBS, JOB_ADVICE, TABLES, TRACES
+from lumos_df.schema import ADVISED_JOBS, JOB_ADVICE, TABLES
 
 if TYPE_CHECKING:
     import duckdb
 
 REPORT_FOLDER: Final = "report"
 """Views in this folder of `sql/` are what a report is made of."""
-
-_OF_A_THREAD: Final = 3_000_000
-"""Events of its files for each of which a report takes a thread more. Of 2.2 million a second one took over a sixth of
-the work, while the whole took a seventh more CPU on two busy cores: it won no time."""
 
 TOP_KERNELS: Final = 6
 
@@ -297,7 +293,6 @@ def export(  # noqa: PLR0913  # each says one thing of what is written
             return unpublished
 
         def begin() -> list[ExitStack]:
-            _take_few_threads(connection)
             keep_recorded(connection, queries)
             return [draft(name) for name in early]
 
@@ -333,15 +328,6 @@ def _meanwhile(connection: "duckdb.DuckDBPyConnection", work: Callable[[], Resul
                 connection.interrupt()
                 wait([future], timeout=_AGAIN_S)
             raise
-
-
-def _take_few_threads(connection: "duckdb.DuckDBPyConnection") -> None:
-    """Let DuckDB take no more threads than the corpus has work for."""
-    with one_line_errors():
-        ((most, events),) = connection.execute(
-            f"SELECT current_setting('threads'), coalesce(sum(events), 0)::BIGINT FROM {TRACES.name}"
-        ).fetchall()
-        connection.execute(f"SET threads = {min(most, 1 + events // _OF_A_THREAD)}")
 
 
 def _types(connection: "duckdb.DuckDBPyConnection") -> dict[str, dict[str, str]]:

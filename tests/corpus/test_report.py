@@ -312,21 +312,6 @@ def test_views_of_what_was_recorded_are_asked_while_the_rest_is_prepared(
     assert [file.read_bytes() for file in files] == [file.read_bytes() for file in plain]
 
 
-def test_a_report_takes_threads_by_what_its_files_hold(
-    sample_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[int] = []
-
-    def before(connection: duckdb.DuckDBPyConnection) -> None:
-        taken.extend(threads for (threads,) in connection.execute("SELECT current_setting('threads')").fetchall())
-
-    ((most,),) = duckdb.connect().execute("SELECT current_setting('threads')").fetchall()
-    report.export(sample_corpus, tmp_path, ["step"], before=before)
-    monkeypatch.setattr(report, "_OF_A_THREAD", 1)
-    report.export(sample_corpus, tmp_path, ["step"], before=before)
-    assert taken == [1, most]
-
-
 def test_views_see_what_is_prepared_beside_them(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     ingest([small(tmp_path / "job/rank0.json")], corpus, workers=1)
