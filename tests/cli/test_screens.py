@@ -507,7 +507,7 @@ def test_ranks_of_one_file_ran_together_where_another_file_has_them_again(tmp_pa
     corpus = tmp_path / "corpus"
     assert not ingest([runs], corpus, workers=1).failed
     assert [len(ids) for ids in groups(corpus)] == [2, 2]
-    text = "\n".join(shown(("report", "--corpus", str(corpus)), 100))
+    text = "\n".join(shown(("report", "--corpus", str(corpus)), 300))
     assert f"several runs of one name are one line above (runs); each:\n  lumos-df replay --corpus {corpus}" in text
     replayed = shown(("replay", "--corpus", str(corpus)), 200)
     assert sum(line.startswith("runs (") for line in replayed) == 2
