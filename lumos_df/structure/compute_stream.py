@@ -39,7 +39,7 @@ from lumos_df.structure.operator_kinds import tensors
 from lumos_df.structure.shapes import Shape
 
 _HOST_WORK: Final = re.compile(
-    r"aten::(?:(?:mm|addmm|bmm|baddbmm)$|\w*convolution|\w*attention|mkldnn_rnn_layer)|flash_attn"
+    r"aten::(?:(?:mm|addmm|_addmm_activation|bmm|baddbmm)$|\w*convolution|\w*attention|mkldnn_rnn_layer)|flash_attn"
 )
 """Operators of the host that multiply matrices, attend or convolve, forward and backward."""
 _LAYOUT: Final = "aten::contiguous"

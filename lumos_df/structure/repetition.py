@@ -72,6 +72,8 @@ def find(
         weight = (symbols >= 0).astype(np.int64)
     total = np.concatenate(([0], np.cumsum(weight)))
     periods = _periods(symbols)
+    if attends is not None and _follows_itself(symbols, attends):
+        periods = sorted({1, *periods})
     if most is not None:
         turns = [period for period in periods if _blocks(symbols, period) > most]
         periods = [period for period in periods if not _are_turns(symbols, total, period, turns)]
@@ -116,6 +118,11 @@ def _periods(symbols: NDArray[np.int32]) -> list[int]:
     few = min(_CANDIDATES, len(votes))
     most = np.argpartition(votes, -few)[-few:]
     return sorted(int(period) for period in most if votes[period] > 0)
+
+
+def _follows_itself(symbols: NDArray[np.int32], attends: NDArray[np.bool_]) -> bool:
+    """Return whether one operator is a whole layer: attention that comes again at once."""
+    return bool((attends[1:] & (symbols[1:] >= 0) & (symbols[1:] == symbols[:-1])).any())
 
 
 def _are_turns(symbols: NDArray[np.int32], total: NDArray[np.int64], period: int, turns: list[int]) -> bool:

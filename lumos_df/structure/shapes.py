@@ -16,7 +16,7 @@ from lumos_df.structure.labelled_rows import Trace
 
 Shape = tuple[int, ...]
 
-PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_scaled_mm|_int_mm)$")
+PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_addmm_activation|_scaled_mm|_int_mm)$")
 BATCHED: Final = re.compile(r"aten::(?:bmm|baddbmm)$")
 GROUPED: Final = re.compile(r"(?i).*(?:group(?:ed)?_?(?:mm|gemm)|grouped_?experts)")
 _CHOICE: Final = re.compile(r"aten::topk$")

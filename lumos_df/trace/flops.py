@@ -33,6 +33,7 @@ def _attention(query: list[int], key: list[int]) -> int:
 OPERATORS: Final[Mapping[str, Callable[[Shapes], int]]] = {
     "aten::mm": lambda x: _product(x[0], x[1]),
     "aten::addmm": lambda x: _product(x[1], x[2]),
+    "aten::_addmm_activation": lambda x: _product(x[1], x[2]),
     "aten::bmm": lambda x: _product(x[0], x[1]),
     "aten::baddbmm": lambda x: _product(x[1], x[2]),
     "aten::_scaled_mm": lambda x: _product(x[0], x[1]),

@@ -137,6 +137,17 @@ def test_an_expert_is_no_layer(layers: int, experts: int) -> None:
     assert plain.period == len(expert) or layers > 2
 
 
+@pytest.mark.parametrize("layers", [2, 3, 6])
+def test_a_layer_may_be_one_operator(layers: int) -> None:
+    """Attention at whose end the next begins, as in PyTorch's encoder where nothing is trained."""
+    symbols = array([0, 1, *[2] * layers, 3, 4] * 5)
+    work = np.isin(symbols, (2, 4)).astype(np.int64)
+    found = repetition.find(symbols, work, attends=symbols == 2)
+    assert found is not None
+    assert found.period == 1
+    assert np.bincount(found.run[found.run >= 0]).tolist() == [layers] * 5
+
+
 BLOCKS = [
     (np.arange(3), 2),
     *((np.random.default_rng(seed).integers(5, size=60), 12) for seed in range(3)),

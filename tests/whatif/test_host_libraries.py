@@ -111,6 +111,19 @@ def test_what_a_convolution_takes_to_begin_is_the_same_for_any_batch(tmp_path: P
         assert time.own[convolves].sum() / (40_000 * us) == pytest.approx(grown, rel=0.03)
 
 
+def test_a_product_that_ends_in_an_activation_grows_with_its_samples(tmp_path: Path) -> None:
+    """PyTorch's encoder multiplies so where nothing is trained; its matrix of 4 MiB does not grow."""
+    dims = [1024], [80, 1024], [1024, 1024]
+    events = [operator("aten::_addmm_activation", 1000 * number, *dims) for number in range(40)]
+    # Something else tells at which rate bytes are moved.
+    events += [operator("aten::mul", 1000 * number, [4000, 1000]) for number in range(40, 50)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    ingest([tmp_path / "trace.json"], tmp_path / "corpus", workers=1)
+    anchor = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0], {"micro_batch": 80})
+    (time,) = estimated(anchor, Settings(numbers={"micro_batch": 320})).times
+    assert time.own[:40].sum() / (40 * 900_000) == pytest.approx(4, rel=0.25)
+
+
 def test_a_recurrent_layer_grows_with_its_samples(tmp_path: Path) -> None:
     # Of what it touches nearly all is parameters, which do not grow.
     dims = [[40, 5, 64], [256, 64], [256, 64], [256], [256], [5, 64], [5, 64]]
