@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.pipelines import SENT, pipelines
+from lumos_df.advice.pipelines import SENT, multiplies_first, pipelines
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.rules import stage_balance
 from lumos_df.base.units import format_count
-from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import BACKWARD, COMMUNICATION, CONVOLUTION, EVENT, FORWARD, GEMM, NONE
+from lumos_df.schema.codes import BACKWARD, COMMUNICATION, EVENT, FORWARD, NONE
 from lumos_df.schema.words import GRADIENT
 
 _RECEIVES: Final = SENT - {"send"}
@@ -23,7 +22,7 @@ _RECEIVES: Final = SENT - {"send"}
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose parts of stages that take turns, or smaller micro-batches: stages wait half as long for the first."""
     graph, of_rank = advised.event_graph, pipelines(advised)
-    leads = np.array([_multiplies_first(rows) for rows in advised.ranks])
+    leads = np.array([multiplies_first(rows) for rows in advised.ranks])
     staged = np.isin(of_rank, np.intersect1d(of_rank[leads], of_rank[~leads]))
     found = [_exchanges(each, advised.phase(place)) for place, each in enumerate(advised.graphs)]
     edge = np.concatenate([edge + base for (edge, _, _), base in zip(found, advised.edge_base[:-1], strict=True)])
@@ -69,18 +68,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         apply=apply,
         uncertainty=stage_balance.WHOLE_LAYERS,
     )
-
-
-def _multiplies_first(rows: Rows) -> bool:
-    """Return whether a rank's GPU multiplies before its first exchange with another one.
-
-    The first stage of a pipeline does and the last does not. Ranks that exchange tokens of experts, parts of sequences
-    or rows of tables, by kernels of the same names, all begin alike.
-    """
-    inside, never = rows.on_gpu & (rows.step >= 0), np.iinfo(np.int64).max
-    multiplies = inside & np.isin(rows.family, (GEMM, CONVOLUTION))
-    exchanges = inside & rows.of_collective(SENT)
-    return bool(rows.ts[multiplies].min(initial=never) < rows.ts[exchanges].min(initial=never))
 
 
 def _exchanges(
