@@ -12,6 +12,7 @@ from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.dtypes import element_type
+from lumos_df.schema.words import OPTIMIZER_STEP
 
 BUCKET_BYTES: Final = 25 << 20
 """Gradients that go together: a convention, that of torch's DistributedDataParallel (`bucket_cap_mb`)."""
@@ -22,6 +23,8 @@ _GATHERS: Final = re.compile(
     r"FSDP::all_gather\b|FullyShardedDataParallel\._(?:(?:root_)?pre_(?:for|back)ward|post_backward_prefetch)"
 )
 """Around the call that gathers parameters, in both versions of FSDP; `FullyShardedDataParallel.forward` is wider."""
+_UPDATES: Final = re.compile(rf"{_GATHERS.pattern}|{re.escape(OPTIMIZER_STEP)}")
+"""The same, and around what gives all ranks the parameters that each has updated."""
 _SIZES: Final = 2
 """It takes so many sizes to tell latency from bandwidth."""
 
@@ -85,6 +88,11 @@ def gradient_reductions(advised: AdvisedJob) -> HookedCollectives:
 def parameter_gathers(advised: AdvisedJob) -> HookedCollectives:
     """Find what gathers parameters: what FSDP called for it, with known bytes and transfers."""
     return _called_by(advised, ("all_gather",), _GATHERS)
+
+
+def parameters_given(advised: AdvisedJob) -> HookedCollectives:
+    """Find what gathers parameters, and what gives all ranks those that each has updated (ZeRO), as above."""
+    return _called_by(advised, ("all_gather",), _UPDATES)
 
 
 def _called_by(advised: AdvisedJob, kinds: tuple[str, ...], hook: re.Pattern[str]) -> HookedCollectives:

@@ -23,6 +23,9 @@ MODEL_ERROR: Final = 0.1
 """Relative error of a time that a cost function of `model.kernels` gives: 3 to 10 % in the median on shapes that it was
 not fitted to (docs/kernels.md)."""
 
+SINGLE_BYTES: Final = 4
+HALF_BYTES: Final = 2
+"""Of an element of 32 bits, and of 16."""
 _SINGLE: Final = ELEMENT_TYPES[0]
 
 
@@ -123,6 +126,12 @@ class KernelCalls:
         family = self.family
         bound: NDArray[np.bool_] = (family != NONE) & ~np.isin(family, (GEMM, CONVOLUTION, ATTENTION, COMMUNICATION))
         return bound
+
+    def half_precisions(self) -> set[str]:
+        """Return the precisions of 16 bits that it multiplies in."""
+        used = np.unique(self.call[(self.family == GEMM) & (self.call >= 0)])
+        types = {self.calls[call].dtype for call in used.tolist() if self.calls[call].product}
+        return {kind.precision for kind in types if kind.precision and kind.bytes == HALF_BYTES}
 
     def of_calls(self, values: list[Any], none: Any) -> NDArray[Any]:
         """Return for each row the value of its call, of one value a call, or `none`."""

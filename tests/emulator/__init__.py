@@ -7,13 +7,15 @@ It shares no code with `lumos_df`, so that each can be held against the other:
     outcome.truth.collectives[0].last_rank == 2
 """
 
+from tests.emulator.faults import FaultyJob, simulate
 from tests.emulator.job import Job, Profiler
 from tests.emulator.kineto import document, write
-from tests.emulator.training import Outcome, simulate
+from tests.emulator.training import Outcome
 from tests.emulator.truth import CollectiveTruth, GpuTruth, StepTruth, Truth
 
 __all__ = [
     "CollectiveTruth",
+    "FaultyJob",
     "GpuTruth",
     "Job",
     "Outcome",

@@ -208,6 +208,12 @@ class Thread:
             yield from gpu.record_all() if stream is None else (gpu.record(stream),)
             yield from self.busy(SYNC_RETURN_NS)
 
+    def await_event(self, event: Event) -> Process:
+        """Wait for an event."""
+        with self._runtime("cudaEventSynchronize"):
+            yield event.reached
+            yield from self.busy(SYNC_RETURN_NS)
+
     def reclaim(self) -> Process:
         """Ask the driver for memory in vain, wait for what was issued without any call, give memory back, ask again."""
         yield from self._ask_for_memory()

@@ -34,6 +34,7 @@ _CALLBACKS: Final = {
     "cudaEventRecord": 135,
     "cudaStreamWaitEvent": 147,
     "cudaStreamSynchronize": 131,
+    "cudaEventSynchronize": 137,
     "cudaDeviceSynchronize": 165,
     "cudaGraphLaunch": 311,
     "cudaMalloc": 20,

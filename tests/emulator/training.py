@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -80,11 +81,11 @@ class Outcome:
     truth: Truth
 
 
-def simulate(job: Job) -> Outcome:
-    """Run the job."""
-    engine = Engine()
-    fabric = Fabric(engine, _transfer_ns)
-    trainers = [_Trainer(job, rank, engine, fabric) for rank in range(job.ranks)]
+def simulate(job: Job, trainer_of_rank: "type[Trainer] | None" = None) -> Outcome:
+    """Run the job; `trainer_of_rank`: what runs each rank, a `Trainer` where nothing is given."""
+    engine, train = Engine(), trainer_of_rank or Trainer
+    fabric = Fabric(engine, partial(train.transfer_ns, job))
+    trainers = [train(job, rank, engine, fabric) for rank in range(job.ranks)]
     for trainer in trainers:
         engine.start(trainer.train())
     engine.run()
@@ -99,13 +100,8 @@ def simulate(job: Job) -> Outcome:
     )
 
 
-def _transfer_ns(collective: Collective) -> float:
-    transfer_ns = all_reduce_ns if collective.name == "allreduce" else one_way_ns
-    return transfer_ns(collective.elements * collective.element_bytes, len(collective.ranks))
-
-
 @dataclass(frozen=True, slots=True)
-class _Saved:
+class Saved:
     """What the forward pass leaves for the backward."""
 
     function: Function
@@ -119,7 +115,9 @@ class _Saved:
     """Thread that ran the operator, as autograd numbers them."""
 
 
-class _Trainer:
+class Trainer:
+    """One rank of the job."""
+
     def __init__(self, job: Job, rank: int, engine: Engine, fabric: Fabric) -> None:
         everyone = tuple(range(job.ranks))
         groups = Group("0", "default_pg", everyone), Group("1", "undefined", everyone)
@@ -164,7 +162,14 @@ class _Trainer:
         """Elements of the parameters of blocks that are to be gathered in this step."""
         self._gathered: list[Event] = []
 
+    @staticmethod
+    def transfer_ns(_job: Job, collective: Collective) -> float:
+        """Return how long a collective of a job transfers once all of its ranks are there."""
+        reduces = all_reduce_ns if collective.name == "allreduce" else one_way_ns
+        return reduces(collective.elements * collective.element_bytes, len(collective.ranks))
+
     def train(self) -> Process:
+        """Run the steps."""
         with self._main.frame("train.py(1): <module>"):
             for step in range(FIRST_STEP, FIRST_STEP + self._job.steps):
                 self.meter.enter(step)
@@ -223,7 +228,7 @@ class _Trainer:
             with self._main.operator("aten::copy_"):
                 yield from self._main.launch(memcpy("HtoD (Pageable -> Device)", batch_bytes), awaited=True)
                 yield from self._main.synchronize(COMPUTE_STREAM)
-        tape: list[_Saved] = []
+        tape: list[Saved] = []
         with self._main.frame("nn.Module: DistributedDataParallel_0"):
             yield from self._main.busy(PYTHON_NS)
             with self._main.annotation("DistributedDataParallel.forward"):
@@ -242,7 +247,7 @@ class _Trainer:
         yield from self._read_number()
         self._main.release(batch)
 
-    def _learn(self, step: int, tape: list[_Saved]) -> Process:
+    def _learn(self, step: int, tape: list[Saved]) -> Process:
         if self._job.offloaded_bytes:
             yield from self._offload()
         if self._job.scarce_memory:
@@ -326,7 +331,7 @@ class _Trainer:
         with thread.annotation("FSDP::all_gather"):
             yield from self._all_reduce(thread, 0, elements, self._gathered, "_allgather_base", GATHER_STREAM)
 
-    def _forward(self, module: Module, tape: list[_Saved], numbers: Counter[str]) -> Process:
+    def _forward(self, module: Module, tape: list[Saved], numbers: Counter[str]) -> Process:
         name = f"nn.Module: {module.kind}_{numbers[module.kind]}"
         numbers[module.kind] += 1
         yield from self._main.busy(self._python_ns)
@@ -364,18 +369,18 @@ class _Trainer:
         for stream in (COPY_STREAM, SIDE_STREAM):
             yield from self._main.order(stream, COMPUTE_STREAM)
 
-    def _checkpoint(self, again: tuple[Function, ...], tape: list[_Saved]) -> Process:
+    def _checkpoint(self, again: tuple[Function, ...], tape: list[Saved]) -> Process:
         sequence = next(self._sequences)
-        inside: list[_Saved] = []
+        inside: list[Saved] = []
         with self._main.operator("CheckpointFunction", sequence=sequence):
             yield from self._main.busy()
             for function in again:
                 yield from self._apply(self._main, function, inside, differentiable=False)
         for saved in inside[:-1]:
             self._main.release(saved.activation)
-        tape.append(_Saved(again[-1], sequence, inside[-1].activation, again, self._unit))
+        tape.append(Saved(again[-1], sequence, inside[-1].activation, again, self._unit))
 
-    def _apply(self, thread: Thread, function: Function, tape: list[_Saved], *, differentiable: bool = True) -> Process:
+    def _apply(self, thread: Thread, function: Function, tape: list[Saved], *, differentiable: bool = True) -> Process:
         sequence = next(self._sequences)
         forward = function.forward
         with ExitStack() as wrappers:
@@ -390,7 +395,7 @@ class _Trainer:
         if self._job.looks_for_nan and function.parameters and thread is self._main:
             yield from self._look_for_nan((self._job.tokens, function.output_bytes // DTYPE_BYTES // self._job.tokens))
         made_on = 1 if thread is self._main else 2
-        tape.append(_Saved(function, sequence, activation, unit=self._unit, made_on=made_on))
+        tape.append(Saved(function, sequence, activation, unit=self._unit, made_on=made_on))
 
     def _look_for_nan(self, shape: Shape) -> Process:
         compare, reduce = elementwise("CompareEqFunctor", prod(shape), 3), elementwise("ReduceOp<bool>", prod(shape), 1)
@@ -401,7 +406,7 @@ class _Trainer:
         with self._main.operator("aten::is_nonzero", ((),)):
             yield from self._read_number()
 
-    def _backward(self, step: int, tape: list[_Saved], finished: Signal) -> Process:
+    def _backward(self, step: int, tape: list[Saved], finished: Signal) -> Process:
         thread = self._autograd
         reduced: list[Event] = []
         self._ready, self._missing = 0, self._parameters
@@ -423,15 +428,15 @@ class _Trainer:
                 yield from thread.hold(COMPUTE_STREAM, event)
         self._engine.fire(finished)
 
-    def _run_again(self, step: int, saved: _Saved, reduced: list[Event]) -> Process:
-        tape: list[_Saved] = []
+    def _run_again(self, step: int, saved: Saved, reduced: list[Event]) -> Process:
+        tape: list[Saved] = []
         for function in saved.again:
             yield from self._apply(self._autograd, function, tape)
         for inner in reversed(tape):
             yield from self._propagate(step, inner, reduced)
         self._autograd.release(saved.activation)
 
-    def _propagate(self, step: int, saved: _Saved, reduced: list[Event]) -> Process:
+    def _propagate(self, step: int, saved: Saved, reduced: list[Event]) -> Process:
         thread = self._autograd
         made = thread.allocate(saved.function.gradient_bytes)
         yield from self._differentiate(saved)
@@ -447,10 +452,10 @@ class _Trainer:
                 if self._ready * self._job.reduced_bytes >= self._job.bucket_bytes or not self._missing:
                     yield from self._reduce_bucket(thread, step, reduced)
 
-    def _differentiate(self, saved: _Saved) -> Process:
+    def _differentiate(self, saved: Saved) -> Process:
         yield from self._node(saved.function.node, saved, map(self._autograd.run, saved.function.backward))
 
-    def _node(self, node: str, saved: _Saved, calls: Iterable[Process]) -> Process:
+    def _node(self, node: str, saved: Saved, calls: Iterable[Process]) -> Process:
         """Run what a node of the autograd graph calls."""
         thread, number, made_on = self._autograd, saved.sequence, saved.made_on
         with thread.operator(f"autograd::engine::evaluate_function: {node}", sequence=number, made_on=made_on):
@@ -492,7 +497,7 @@ class _Trainer:
     ) -> Process:
         ranks = tuple(range(self._job.ranks))
         self._collectives += 1
-        size = DTYPE_BYTES if self._job.compressed else self._job.reduced_bytes
+        size = self._element_bytes(name)
         dtype, short = _TYPES[size]
         operator, annotation, kernel = _CALLS[name]
         work = Work("kernel", f"ncclDevKernel_{kernel.format(short)}_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
@@ -507,6 +512,10 @@ class _Trainer:
                     yield from thread.launch(work, stream, call="cudaLaunchKernelExC", collective=collective)
                 yield from thread.record(stream, reduced)
             yield from thread.busy()
+
+    def _element_bytes(self, _name: str) -> int:
+        """Return the size of an element in a collective, by what that is called, bytes."""
+        return DTYPE_BYTES if self._job.compressed else self._job.reduced_bytes
 
     def _exchange(self, thread: Thread, exchange: Exchange) -> Process:
         self._exchanges += 1

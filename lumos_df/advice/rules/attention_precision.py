@@ -7,15 +7,14 @@ from typing import Final
 import numpy as np
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.kernel_calls import Call, KernelCalls
+from lumos_df.advice.kernel_calls import HALF_BYTES, Call
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.shorter_kernels import NewTimes, shorter_kernels
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.model.kernels.attention import attention_seconds
-from lumos_df.schema.codes import ATTENTION, GEMM
+from lumos_df.schema.codes import ATTENTION
 from lumos_df.schema.dtypes import PRECISIONS
 
-_HALF_BYTES: Final = 2
 _SINGLE: Final = re.compile(r"_f32_|float32|<float")
 """What names of kernels hold that attend in float32, as in `fmha_cutlassF_f32_aligned_64x64_rf_sm80`."""
 _HEADS_BEHIND: Final = re.compile(r"aten::_(?:efficient|flash)_attention")
@@ -31,7 +30,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     single = [rows.named(_SINGLE.search) & (rows.family == ATTENTION) & rows.on_gpu for rows in advised.ranks]
     if hardware is None or not any(of_rank.any() for of_rank in single):
         return
-    half = {name for calls in advised.kernel_calls for name in _half_precisions(calls)}
+    half = {name for calls in advised.kernel_calls for name in calls.half_precisions()}
     if not half:
         return
     precision = PRECISIONS.index("bf16" if "bf16" in half else min(half))
@@ -60,18 +59,11 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _half_precisions(calls: KernelCalls) -> set[str]:
-    """Return the precisions of 16 bits that a rank multiplies in."""
-    used = np.unique(calls.call[(calls.family == GEMM) & (calls.call >= 0)])
-    types = {calls.calls[call].dtype for call in used.tolist() if calls.calls[call].product}
-    return {kind.precision for kind in types if kind.precision and kind.bytes == _HALF_BYTES}
-
-
 def _attention_ns(call: Call, hardware: np.void, precision: int) -> float:
     """Return what one fused kernel of 16 bits takes, ns; 0 where the shapes are not those of attention."""
     backward = "backward" in call.name
     heads = [tensor for tensor in call.tensors if tensor and len(tensor) == _DIMENSIONS][int(backward) :]
-    if call.dtype.bytes == _HALF_BYTES or len(heads) + backward < _TENSORS[backward]:
+    if call.dtype.bytes == HALF_BYTES or len(heads) + backward < _TENSORS[backward]:
         return 0.0
     order = (0, 2, 1, 3) if _HEADS_BEHIND.match(call.name) else (0, 1, 2, 3)
     (batch, count, queries, width), (_, key_heads, keys, _) = ([each[k] for k in order] for each in heads[:2])
@@ -84,7 +76,7 @@ def _attention_ns(call: Call, hardware: np.void, precision: int) -> float:
         width,
         False,  # a mask is not known to be causal
         backward,
-        float(_HALF_BYTES),
+        float(HALF_BYTES),
         hardware["peak_flops"][precision],
         hardware["hbm_bandwidth"],
         hardware["sms"],

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.half_transfers import may_have_waited
 from lumos_df.advice.hooked_collectives import HookedCollectives, gradient_reductions
-from lumos_df.advice.kernel_calls import memory_bytes_per_ns
+from lumos_df.advice.kernel_calls import SINGLE_BYTES, memory_bytes_per_ns
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.schema.codes import EVENT
 
-_SINGLE_BYTES: Final = 4
 _CAST_TRAFFIC: Final = 1.5
 """A cast reads and writes so many times the bytes of the gradients in 32 bits: 4 + 2 an element, or 2 + 4."""
 
@@ -22,7 +21,7 @@ _CAST_TRAFFIC: Final = 1.5
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose half the bytes for what is reduced in 32 bits."""
     reductions = gradient_reductions(advised)
-    single = reductions.element == _SINGLE_BYTES
+    single = reductions.element == SINGLE_BYTES
     if not single.any() or advised.hardware is None:
         return
     # Without two sizes nothing tells the latency, and the whole transfer is taken to grow with the bytes.

@@ -71,16 +71,20 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def late_ranks(advised: AdvisedJob) -> tuple[NDArray[np.int64], Excess]:
     """Return the places of the ranks that make others wait, step after step, and what they take longer than these."""
-    caused = _caused(advised)
-    late = np.flatnonzero((caused > caused.mean()) & steady_lateness.of_waits(advised.ranks, advised.waits))
-    graph = advised.event_graph
+    late, graph = waited_for(advised), advised.event_graph
     if not len(late):
-        own, lag, net = (np.zeros(count, np.int64) for count in (len(graph.own), len(graph.lag), len(caused)))
+        own, lag, net = (np.zeros(count, np.int64) for count in (len(graph.own), len(graph.lag), len(advised.ranks)))
         return late, Excess(own=own, lag=lag, floor=own, net=net)
     # Who waits for a late rank in a group comes late to the next, with nothing that takes longer.
     excess = excess_of(advised, late)
     late = late[100 * excess.net[late] >= typical_values.LEAST_PCT * _replayed_ns(advised)[late]]
     return late, excess.of_ranks(graph, late)
+
+
+def waited_for(advised: AdvisedJob) -> NDArray[np.int64]:
+    """Return the places of the ranks that make others wait more than their share, step after step."""
+    caused = _caused(advised)
+    return np.flatnonzero((caused > caused.mean()) & steady_lateness.of_waits(advised.ranks, advised.waits))
 
 
 def _caused(advised: AdvisedJob) -> NDArray[np.float64]:

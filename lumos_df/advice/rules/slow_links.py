@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.links import LinkKind, links
+from lumos_df.advice.like_collectives import LikeCollectives
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.rules.late_rank import listed
 from lumos_df.advice.steady_lateness import steady, sums_by_step
@@ -22,20 +22,12 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     Like ones are of one kind and as many bytes, over links of one kind, in groups of as many ranks that lie as far
     apart.
     """
-    waits, graph = advised.waits, advised.event_graph
-    of_kernel = graph.instance[graph.base[waits.trace] + waits.row]
-    kernel = np.flatnonzero(waits.whole & (of_kernel != NONE) & (waits.transfer != NONE))
-    by_rank = kernel[np.lexsort((waits.rank[waits.trace[kernel]], of_kernel[kernel]))]
-    instance, first, ranks = np.unique(of_kernel[by_rank], return_index=True, return_counts=True)
-    low, high = (waits.rank[waits.trace[by_rank[at]]] for at in (first, first + ranks - 1))
-    group = packed(low, high, ranks)
-    step, *kind = (column[by_rank[first]] for column in _columns(advised))
-    like = packed(*kind, ranks, high - low)
-    comparable = (step >= 0) & _among_several(like, group)
-    instance, ranks, like, group, step = (each[comparable] for each in (instance, ranks, like, group, step))
+    graph, found = advised.event_graph, LikeCollectives.of(advised)
+    found = found.some(_among_several(found.like, found.group))
+    instance, ranks, like, step = found.instance, found.ranks, found.like, found.step
     if not len(instance):
         return
-    transfer, group, together = graph.transfer[instance], dense(group), dense(packed(like, step))
+    transfer, group, together = graph.transfer[instance], dense(found.group), dense(packed(like, step))
     longer = transfer - (np.bincount(together, transfer) / np.bincount(together))[together]
     of_step = sums_by_step(int(group.max()) + 1, group, step, longer)
     slow = (steady(of_step) & (of_step.mean(axis=1) > 0))[group]
@@ -48,6 +40,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     def apply(changed: ChangedGraph) -> None:
         changed.transfer[chosen] -= np.minimum(less, changed.transfer[chosen])
 
+    waits = advised.waits
+    of_kernel = graph.instance[graph.base[waits.trace] + waits.row]
     taken, others = int(graph.transfer[chosen].sum()), int((graph.transfer[chosen] - less).sum())
     numbers = np.unique(waits.rank[waits.trace[np.isin(of_kernel, chosen)]]).tolist()
     lasts = format_ns(round((ranks * less).sum() / len(advised.steps_ns)))
@@ -59,20 +53,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         rests_on=f"transfers of {format_count(len(chosen), 'collective')}",
         apply=apply,
     )
-
-
-def _columns(advised: AdvisedJob) -> tuple[NDArray[np.int64], ...]:
-    """Return the step of every communication kernel, and what like ones have in common: kind, bytes, links [k] each."""
-    waits = advised.waits
-    words = sorted({word for rows in advised.ranks for word in rows.collectives})
-    step, kind, moved = [], [], []
-    for place, rows in enumerate(advised.ranks):
-        row = waits.row[waits.of_trace(place)]
-        step.append(rows.step[row])
-        kind.append(np.array([*map(words.index, rows.collectives), NONE])[rows.collective[row]])
-        moved.append(rows.in_bytes[row])
-    link = np.searchsorted(sorted(LinkKind), links(advised).astype(str))
-    return np.concatenate(step), np.concatenate(kind), np.concatenate(moved), link
 
 
 def _among_several(like: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.bool_]:

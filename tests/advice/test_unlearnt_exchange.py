@@ -1,0 +1,38 @@
+"""Parameters or outputs that ranks exchange in each step; the gain is that of the job in which they do not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lumos_df.advice.rules import unlearnt_exchange
+from tests.advice.emulated import advised, true_gain_ns
+from tests.emulator import FaultyJob
+
+SOUND = FaultyJob(ranks=4, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (replace(SOUND, broadcasts=True), "are sent by one rank to all"),
+        (replace(SOUND, gathers_outputs=True), "are gathered, and nothing"),
+    ],
+)
+def test_what_nothing_learns_from_is_the_first_advice(tmp_path: Path, wrong: FaultyJob, said: str) -> None:
+    first = advised(tmp_path, wrong).first
+    assert first.remedy.rule == "unlearnt_exchange"
+    assert said in first.remedy.what
+    # What is done with outputs once they are there stays.
+    assert first.gain_ns == pytest.approx(true_gain_ns(wrong, SOUND), rel=0.2)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_parameters_that_ranks_share_are_needed(tmp_path: Path, zero: int) -> None:
+    assert not list(unlearnt_exchange.remedies(advised(tmp_path, replace(SOUND, zero=zero)).job))
+
+
+def test_steps_without_a_backward_pass_may_gather_what_they_want(tmp_path: Path) -> None:
+    [advice] = advised(tmp_path, replace(SOUND, validates=True, gathers_outputs=True)).of_rule("unlearnt_exchange")
+    # Of four ranks in two of three steps.
+    assert advice.remedy.rests_on == "8 kernels of all_gather"
