@@ -77,11 +77,12 @@ def model_of(jobs: dict[str, Any]) -> Model:
 
 
 def hardware_of(jobs: dict[str, Any]) -> Hardware:
-    """Return the GPU, with the network of the page where it says one."""
+    """Return the GPU, with nodes and network of the page where it says them."""
     hardware = Hardware.read(jobs["gpu"])
     if "node_bytes_s" not in jobs:
         return hardware
-    gpus = hardware.scale_up.gpus
+    gpus = jobs.get("node_gpus", hardware.scale_up.gpus)
+    hardware = replace(hardware, scale_up=replace(hardware.scale_up, gpus=gpus))
     cards = replace(hardware.scale_out, bandwidth=jobs["node_bytes_s"] / gpus, nics=jobs["cards"] / gpus)
     return replace(hardware, scale_out=cards)
 
