@@ -126,21 +126,39 @@ def test_a_sharded_step_holds_gradients_of_its_shard_and_weights_of_all() -> Non
 
 
 def test_communication_of_a_split_sequence_holds_as_many_tensors_whatever_the_layers() -> None:
-    """25 of a micro-batch's tokens, 4,096 wide, two bytes each."""
+    """40 of a micro-batch's tokens, 4,096 wide, two bytes each."""
     model, software = Model.read("nanotron-8b"), Software.read("nanotron").row()
     split = Plan(tp=4, sequence_parallel=True, micro_batch=2, batch=2)
-    held = 25 * 2 * model.seq * 4096 * 2
-    assert communication_bytes(model.row(), split.row(), software) == held
+    held = 40 * 2 * model.seq * 4096 * 2
+    assert communication_bytes(model.row(), split.row(), software, True, 0.0) == held
+    # A forward pass alone has a third of the operators that the host may be ahead, and a GPU that waits none.
+    assert communication_bytes(model.row(), split.row(), software, False, 0.0) == pytest.approx(held / 3)
+    assert communication_bytes(model.row(), split.row(), software, True, 0.25) == 0.75 * held
     for without in (replace(split, sequence_parallel=False), replace(split, tp=1, sequence_parallel=False)):
-        assert communication_bytes(model.row(), without.row(), software) == 0.0
-    # Of a pipeline's first stage with four micro-batches no more.
-    rows = np.array([software, software])
-    rows["held_gathered"] = 0.0, 25.0
-    plans = np.array([replace(split, pp=4, batch=16).row()] * 2)
+        assert communication_bytes(model.row(), without.row(), software, True, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("pp", "batch", "schedule", "tensors"),
+    [(1, 2, "1f1b", 8), (1, 4, "1f1b", 24), (4, 8, "1f1b", 8), (4, 16, "1f1b", 24), (4, 16, "gpipe", 8)],
+)
+def test_communication_holds_most_where_a_forward_pass_follows_a_backward_one(
+    pp: int, batch: int, schedule: str, tensors: int
+) -> None:
+    """One micro-batch, or no more than a pipeline's first stage has in flight, are all forwards first."""
+    model = Model.read("nanotron-8b")
+    rows = np.array([Software.read("nanotron").row()] * 2)
+    rows["held_gathered"] = 0.0, 24.0
+    # A host that takes no time leaves no GPU waiting.
+    for figure in ("launch_s", "backward_launch_s", "collective_s", "skew_s", "hop_s", "micro_batch_s"):
+        rows[figure] = 0.0
+    plan = Plan(tp=4, sequence_parallel=True, micro_batch=2, pp=pp, batch=batch, schedule=schedule)
+    plans = np.array([plan.row()] * 2)
     plans["software"] = 0, 1
     of = np.zeros(2, np.int64)
     out = evaluate_rows(np.array([model.row()]), np.array([Hardware.read("h100-sxm").row()]), rows, plans, of, of)
-    assert np.diff(out[:, RESULT_COLUMNS.index("activations_bytes")]) == held
+    held = tensors * 2 * model.seq * 4096 * 2
+    assert np.diff(out[:, RESULT_COLUMNS.index("activations_bytes")]) == pytest.approx(held)
 
 
 def test_an_offloaded_optimizer_takes_no_gpu_memory() -> None:

@@ -5,6 +5,8 @@ queries, MLA and experts are counted as they are; states follow ZeRO (Rajbhandar
 Megatron's distributed optimizer. Sizes are bytes of one GPU.
 """
 
+from typing import Final
+
 from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import placement, state_space
 from lumos_df.model.kernels.expert_operators import rows_of_token
@@ -153,12 +155,26 @@ def layer_activation_bytes(model, plan, software, expert):
     return mixers + block + _feed_forward_bytes(model, plan, software, expert, tokens, size)
 
 
+FORWARD_ALONE: Final = 1 / 3
+"""Share of a micro-batch's operators that are its forward pass's: the backward pass has two for each of them."""
+
+
 @lean_kernel
-def communication_bytes(model, plan, software):
-    """Return the bytes that collectives of a split sequence hold beyond what runs, whatever a stage's layers."""
+def communication_bytes(model, plan, software, steady, waiting):
+    """Return the bytes that collectives of a split sequence hold beyond what runs, whatever a stage's layers.
+
+    They are held while the host is ahead of the GPU, for as many operators as it may be ahead: those of a forward pass
+    where all of these come first, of both passes where a forward pass follows a backward one.
+
+    Args:
+        model, plan, software: records.
+        steady: bool; whether the stage runs forward and backward passes in turn.
+        waiting: share of the time in which the GPU waits for the host.
+    """
     if plan.tp == 1 or not plan.sequence_parallel:
         return 0.0
-    return software.held_gathered * plan.micro_batch * model.seq / plan.cp * model.hidden * activation_bytes(plan)
+    held = software.held_gathered * (1.0 - waiting) * (1.0 if steady else FORWARD_ALONE)
+    return held * plan.micro_batch * model.seq / plan.cp * model.hidden * activation_bytes(plan)
 
 
 @lean_kernel

@@ -147,7 +147,8 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
     last = -1.0
     fullest = -1.0
     for s in range(plan.pp):
-        shared, expert, dense_layers, expert_layers, compute, backward = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        shared, expert, dense_layers, expert_layers = 0.0, 0.0, 0.0, 0.0
+        compute, backward, waiting = 0.0, 0.0, 0.0
         for direction in range(directions):
             place = s if direction == 0 else plan.pp - 1 - s
             for v in range(place, plan.pp * plan.vp, plan.pp):
@@ -156,6 +157,7 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
                 chunk_backward = chunks[st.INPUT_S, v] + chunks[st.WEIGHT_S, v]
                 backward += chunk_backward
                 compute += chunk_backward + chunks[st.FORWARD_S, v]
+                waiting += chunks[st.HOST_S, v]
             if place == 0:
                 shared += table + model.learned_positions * model.hidden
             if place == plan.pp - 1 and not (model.tied and plan.pp == 1):
@@ -201,9 +203,10 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
             states[0] += gathered_bytes(shared_parameters, expert_parameters, head, plan, software)
         else:
             states[0] += gathered_bytes(dense_parameters, 0.0, head, plan, software)
+        waiting_share = waiting / compute if compute > 0.0 else 0.0
         in_flight = stages[s, pipeline.KEPT] / (plan.vp * directions)
         activations = in_flight * (dense_layers * dense_bytes + expert_layers * expert_bytes)
-        activations += communication_bytes(model, plan, software)
+        activations += communication_bytes(model, plan, software, micro_batches > in_flight, waiting_share)
         if plan.recompute == RECOMPUTE_LAYERS:
             activations += recomputed_bytes(model, plan, software)
         logits = 0.0
