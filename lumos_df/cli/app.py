@@ -4,6 +4,7 @@ What a command needs is imported in its body, so that `lumos-df --help` answers 
 """
 
 import sys
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -373,3 +374,18 @@ def _draw_summary(corpus: Path) -> None:
 app.add_typer(recorded_jobs.app)
 app.add_typer(estimates.app)
 app.add_typer(measurements.app)
+
+
+def command_line(words: list[str]) -> typer.Typer:
+    """Return the command line with the command alone that the words name: of each one typer reads all options.
+
+    Of other words all of it, which says what is wrong with them.
+    """
+    parts = [app, *(group.typer_instance for group in app.registered_groups if group.typer_instance)]
+    commands = [command for part in parts for command in part.registered_commands]
+    named = [command for command in commands if command.callback and [command.callback.__name__] == words]
+    if not named:
+        return app
+    alone = copy(app)
+    alone.registered_commands, alone.registered_groups = named, []
+    return alone

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from lumos_df.base.errors import ROOM, LumosError, shortage
 from lumos_df.base.files import reason
 from lumos_df.base.printable import printable
-from lumos_df.cli.app import app
+from lumos_df.cli.app import command_line
 from lumos_df.corpus.object_store import as_named
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
@@ -21,7 +21,7 @@ def main() -> None:
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that cannot show a name still gets the rest
     try:
         try:
-            app(prog_name="lumos-df")
+            command_line(sys.argv[1:2])(prog_name="lumos-df")
         except KeyboardInterrupt:  # before typer has made the commands: from then on it exits so by itself
             sys.exit(_INTERRUPTED)
         finally:

@@ -296,7 +296,7 @@ def test_an_interrupt_before_there_are_commands_is_one_line(lumos: Run, monkeypa
     def interrupted(**_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lumos_df.cli.main.app", interrupted)
+    monkeypatch.setattr("lumos_df.cli.main.command_line", lambda _: interrupted)
     done = lumos("--version")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "lumos-df: stopped by Ctrl-C\n")
 
