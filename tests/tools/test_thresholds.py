@@ -164,7 +164,7 @@ NO_DECISION = {
     "trace.sources._WAITING_S",
     "trace.xplane._LANE",
     "whatif.answer.estimated_traces._COPY_BITS",
-    "whatif.durations.host_times._ELEMENT_BYTES",
+    "whatif.durations.host_operations._ELEMENT_BYTES",
     "whatif.durations.new_pages._ELEMENT_BYTES",
     "whatif.durations.interpolation._SAME_SIZE",
     "whatif.durations.kernel_times._BLOCKS",

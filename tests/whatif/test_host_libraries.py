@@ -139,31 +139,45 @@ def test_a_recurrent_layer_grows_with_its_samples(tmp_path: Path) -> None:
     assert time.own[recurs].sum() / (40 * 900_000) == pytest.approx(2, rel=0.05)
 
 
-def test_a_wider_recurrent_layer_lies_between_its_products_and_its_gates(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("product", "forward", "backward"),
+    [
+        pytest.param(None, 2 / 3, 1, id="nothing else tells the rate"),
+        pytest.param(1800, 1 / 3, 2 / 3, id="of a product"),
+        pytest.param(9000, 1, 1, id="of one that is slower"),
+    ],
+)
+def test_a_wider_recurrent_layer_multiplies_at_the_rate_of_products(
+    tmp_path: Path, product: int | None, forward: float, backward: float
+) -> None:
+    """In the rest of its time it bends three times as many gates, and calls each token's operations as often."""
+
     def dims(width: int) -> list[list[int]]:
         gates, state = [4 * width, width], [5, width]
         return [[40, 5, width], gates, gates, [4 * width], [4 * width], state, state]
 
     # What it keeps for its backward pass is as long whatever its width.
-    events = [operator("aten::mkldnn_rnn_layer", 1000 * number, *dims(64)) for number in range(40)]
+    events = [operator("aten::mkldnn_rnn_layer", 10_000 * number, *dims(64)) for number in range(40)]
     events += [
-        operator("aten::mkldnn_rnn_layer_backward", 1000 * number, *dims(64), [400_000]) for number in range(40, 80)
+        operator("aten::mkldnn_rnn_layer_backward", 10_000 * number, *dims(64), [400_000]) for number in range(40, 80)
     ]
-    events += [operator("aten::mul", 1000 * number, [1000, 1000]) for number in range(80, 90)]
+    events += [operator("aten::mul", 10_000 * number, [1000, 1000]) for number in range(80, 90)]
+    if product:
+        # Six times as many operations as the layer forward.
+        events.append(operator("aten::mm", 900_000, [300, 256], [256, 512], dur=product))
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
     ingest([tmp_path / "trace.json"], tmp_path / "corpus", workers=1)
     anchor = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0], {"hidden": 64, "micro_batch": 5})
     changed = estimated(anchor, Settings(numbers={"hidden": 192}))
     (graph,), (time,) = changed.job.graphs, changed.times
-    for name in ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"):
+    for name, share in (("aten::mkldnn_rnn_layer", forward), ("aten::mkldnn_rnn_layer_backward", backward)):
         recurs = [graph.rows.names[number] == name for number in graph.rows.name.tolist()]
         grown = time.own[recurs].sum() / (40 * 900_000)
-        # Nine times as many multiplications, three times as many gates.
-        assert grown == pytest.approx(27**0.5, rel=0.05)
+        assert grown == pytest.approx(9 * share + 2 * (1 - share), rel=0.05)
         error = float(time.error[recurs].max())
         assert grown * (1 + error) >= 0.99 * 9
         # What it reads and writes comes on top of either.
-        assert grown / (1 + error) <= 1.05 * 3
+        assert grown / (1 + error) <= 1.05 * (9 * share + 1 - share)
 
 
 def test_operators_that_touch_no_element_say_nothing_of_caches(tmp_path: Path) -> None:

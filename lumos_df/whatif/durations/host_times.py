@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import replace
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +26,17 @@ from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.operator_kinds import tensors
-from lumos_df.structure.shapes import Operation, Shape
-from lumos_df.whatif.durations import flat_parameters, fused_updates, new_pages
+from lumos_df.structure.shapes import Shape
+from lumos_df.whatif.durations import flat_parameters, fused_updates, host_operations, new_pages, recurrences
 from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered, shaped
 from lumos_df.whatif.durations.symbols import Symbols
 
-_ELEMENT_BYTES: Final = 4
-"""Only ratios matter: that of bytes and operations is read from the trace."""
 _VIEWS: Final = re.compile(
     r"aten::(?:_?(?:un)?(?:safe_)?view(?:_as\w*)?|_?reshape(?:_alias)?|as_strided|t|transpose|permute|expand|detach_?"
     r"|alias|slice|select|(?:un)?squeeze|(?:un)?flatten|narrow|split\w*|chunk|resize_|empty\w*|_unsafe_view|lift_fresh"
     r"|resolve_\w+|result_type|item|_local_scalar_dense|is_nonzero|_has_\w+)$|detach$"
 )
 """Operators that touch no element, or one: their time is the host's own."""
-_BLOCKS: Final = (8, 16)
-"""Channels that are multiplied together where there are as many: floats in an AVX2 or an AVX-512 register, and in a
-block of oneDNN's layouts nChw8c and nChw16c (https://uxlfoundation.github.io/oneDNN/dev_guide_understanding_memory_formats.html).
-No trace tells which of them the core had."""
 _OWN_CACHE_BYTES: Final = 2_097_152
 """Threshold, bytes. What an operator touches beyond this comes from outside of the core's own cache at any size of the
 step. Evidence: level-two caches of server cores hold 1 to 2 MiB; with 1 or 4 the nets below are as far off."""
@@ -61,7 +55,6 @@ _MAPPED_BYTES: Final = 131_072
 asks the system for by itself begins there (mallopt(3), M_MMAP_THRESHOLD). Of 11 kinds of nets phases whose operators
 touch 40 to 60 KiB keep their gaps, to the power -0.1 to 0.1; by all phases gaps grow within 0.19 (a logarithm), without
 it within 0.27, and with half or double of it within 0.20."""
-_CONVOLVES: Final = re.compile(r"aten::\w*convolution\w*$")
 _BEGINS_S: Final = 80e-6
 """Threshold, s. What a convolution takes whatever it reads: a kernel is looked up and the weight brought into blocks;
 the backward pass has two. Evidence: of 15 kinds of nets at three batches each half lie in 80 to 150 us forward, and of
@@ -70,8 +63,6 @@ _MORE_CHANNELS: Final = 0.9
 """Threshold, exponent. A convolution whose weight has so many times as many elements takes that to this power longer,
 but for how it begins: wider loops run better. Evidence: of 12 kinds of nets whose channels all become twice as many
 half lie in 0.85 to 0.95; batches are left at 1, and so are filters of one channel each."""
-_RECURS: Final = re.compile(r"aten::mkldnn_rnn_layer(?:_backward)?$")
-"""A layer that goes through a sequence, (tokens, batch, width), one token after another, with two matrices."""
 
 
 def works(graph: TraceGraph) -> NDArray[np.bool_]:
@@ -130,7 +121,7 @@ def work(
     flat = flat_parameters.grown(trace, structure, symbols, axes)
     fused = rows.named(fused_updates.updates_all).any()
     of_parameters = fused_updates.touched(trace, structure, symbols, axes, copies) if fused else (0.0, 0.0)
-    done, (doubt, spread, begins, pages) = np.zeros((4, len(first))), np.zeros((4, len(first)))
+    read = np.zeros((len(_Read._fields), len(first)))
     for number, at in enumerate(row[first].tolist()):
         name, before = rows.names[rows.name[at]], tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]])))
         labels = axes.labels(at) or ((),) * len(before)
@@ -138,40 +129,81 @@ def work(
             flat_parameters.after(shape, symbols.rescaled(shape, labels=known), flat)
             for shape, known in zip(before, labels, strict=True)
         )
-        flops = _readings(name, before, after)
-        done[:, number] = *np.sqrt(flops.prod(axis=1)), _bytes(name, before), _bytes(name, after)
-        if not flops.any():
-            pages[number] = new_pages.seconds(name, before, after)
+        read[:, number] = _read(name, before, after)
         if fused_updates.updates_all(name):
-            done[2:, number] = of_parameters
-        if _CONVOLVES.match(name):
-            begins[number] = _BEGINS_S * max(len(_maps(before)) - 1, 0)
-        if _sums_channels(name, before):
-            more, less = (max(prod(_maps(shapes)[-1]), 1) for shapes in (after, before))
-            grown = float(np.log(more / less))
-            spread[number] = abs((1 - _MORE_CHANNELS) * grown)
-            done[1, number] *= np.exp((_MORE_CHANNELS - 1) * grown)
-        if flops.all():
-            doubt[number] = abs(float(np.diff(np.log(flops[1] / flops[0]))[0])) / 2
+            read[2:4, number] = of_parameters
         kinds.append((name, tuple(map(len, before)), bool(columns[-1][first[number]])))
-    each = done[:, inverse]
-    multiplies = each[0] > 0
-    peak = _rate(each[0][multiplies], time[multiplies])
-    bandwidth = _rate(each[2][~multiplies], time[~multiplies])
-    before_s, after_s = each[0] / peak + each[2] / bandwidth, each[1] / peak + each[3] / bandwidth
-    touched = np.maximum((each[2].sum(), (each[3] * copies[row]).sum()), 1)
+    each = _Read(*read[:, inverse])
+    multiplies = each.flop > 0
+    peak = _rate(each.flop[multiplies], time[multiplies])
+    bandwidth = _rate(each.touched[~multiplies], time[~multiplies])
+    before_s, after_s = (
+        each.flop / peak + each.touched / bandwidth,
+        each.flop_after / peak + each.touched_after / bandwidth,
+    )
+    touched = np.maximum((each.touched.sum(), (each.touched_after * copies[row]).sum()), 1)
     grown = _OUT_OF_CACHE * float(np.log(touched[1] / touched[0]))
-    further = np.minimum(each[3], _OWN_CACHE_BYTES) / bandwidth * np.expm1(grown)
-    apart = np.hypot(doubt, spread)[inverse] + np.log1p((np.abs(further) + pages[inverse]) / np.maximum(after_s, 1e-12))
+    further = np.minimum(each.touched_after, _OWN_CACHE_BYTES) / bandwidth * np.expm1(grown)
+    recurs, alone = each.beside > 0, multiplies & (each.beside == 0)
+    longer, unsure = recurrences.grown(
+        _rate(each.flop[alone], time[alone]) if alone.any() else peak,
+        *(column[recurs] for column in (time, each.flop, each.flop_after, each.beside)),
+    )
+    after_s[recurs] = before_s[recurs] * longer
+    apart = each.doubt + np.log1p((np.abs(further) + each.pages) / np.maximum(after_s, 1e-12))
+    apart[recurs] += unsure
     after_s += further
     floor = np.minimum(time, least)
     # How a convolution begins does not grow.
-    grows = (time - np.clip(begins[inverse], floor, time)) / np.maximum(time - floor, 1e-12)
-    after_s = np.where(begins[inverse] > 0, before_s + (after_s - before_s) * grows, after_s)
+    grows = (time - np.clip(each.begins, floor, time)) / np.maximum(time - floor, 1e-12)
+    after_s = np.where(each.begins > 0, before_s + (after_s - before_s) * grows, after_s)
     key = numbered(kinds)[inverse]
     none = np.zeros(len(row))
-    gaps = _gaps(phase, row, each[2], each[3])
+    gaps = _gaps(phase, row, each.touched, each.touched_after)
     return KernelWork(row, time, floor, before_s, after_s, after_s, before_s, after_s, key, none, apart, gaps)
+
+
+class _Read(NamedTuple):
+    """What operators do before and after a change, each figure [k]."""
+
+    flop: NDArray[np.float64]
+    flop_after: NDArray[np.float64]
+    touched: NDArray[np.float64]
+    """Bytes."""
+    touched_after: NDArray[np.float64]
+    doubt: NDArray[np.float64]
+    """By how much operations may be others, a logarithm."""
+    begins: NDArray[np.float64]
+    """Time of what does not grow, s."""
+    pages: NDArray[np.float64]
+    """Time of pages that may be new, s."""
+    beside: NDArray[np.float64]
+    """How many times as long a recurrent layer takes beside its products, 0 for other operators."""
+
+
+def _read(name: str, before: tuple[Shape, ...], after: tuple[Shape, ...]) -> tuple[float, ...]:
+    """Return what `_Read` says of one kind of operators."""
+    flops = np.stack([host_operations.operations(name, shapes) for shapes in (before, after)])
+    flop, flop_after = np.sqrt(flops.prod(axis=1)).tolist()
+    doubt, spread, begins = 0.0, 0.0, 0.0
+    if host_operations.convolves(name):
+        begins = _BEGINS_S * max(len(host_operations.maps(before)) - 1, 0)
+    if host_operations.sums_channels(name, before):
+        more, less = (max(prod(host_operations.maps(shapes)[-1]), 1) for shapes in (after, before))
+        grown = float(np.log(more / less))
+        spread = abs((1 - _MORE_CHANNELS) * grown)
+        flop_after *= np.exp((_MORE_CHANNELS - 1) * grown)
+    if flops.all():
+        doubt = abs(float(np.diff(np.log(flops[1] / flops[0]))[0])) / 2
+    return (
+        flop,
+        flop_after,
+        *(host_operations.touched(name, shapes) for shapes in (before, after)),
+        float(np.hypot(doubt, spread)),
+        begins,
+        0.0 if flops.any() else new_pages.seconds(name, before, after),
+        host_operations.beside_products(name, before, after),
+    )
 
 
 def _gaps(
@@ -213,77 +245,6 @@ def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
 def _touches(name: str) -> bool:
     """Return whether an operator reads or writes elements of its tensors."""
     return not _VIEWS.match(name)
-
-
-def _readings(name: str, before: tuple[Shape, ...], after: tuple[Shape, ...]) -> NDArray[np.float64]:
-    """Return the operations before and after a change, each in the two ways that no trace tells apart [2, 2].
-
-    Channels go in blocks of either width. A recurrent layer multiplies matrices and bends every gate of each token, and
-    one operator does both: either may be what takes its time.
-    """
-    flops = np.array([[_flops(name, shapes, block) for block in _BLOCKS] for shapes in (before, after)])
-    if _recurs(name, before):
-        gates = [prod(shapes[0][:2]) * shapes[1][0] for shapes in (before, after)]
-        flops[1, 1] = flops[0, 1] * gates[1] / gates[0]
-    return flops
-
-
-def _flops(name: str, tensors: tuple[Shape, ...], block: int) -> float:
-    """Return the operations of products, attention, recurrent layers and convolutions of blocks of channels, else 0."""
-    operation = Operation(name, tensors, (), 1, 0, inside=True)
-    if operation.is_product():
-        return 2.0 * prod(operation.product)
-    if operation.is_batched():
-        return 2.0 * operation.operands[0][0] * prod(operation.product)
-    if operation.is_attention():
-        query, key = operation.operands[:2]
-        return 4.0 * prod(query) * sorted(key[1:3])[1]
-    if _recurs(name, tensors):
-        # States have two axes as well, and come behind the matrices.
-        matrices = [shape for shape in tensors if len(shape) == 2][:2]
-        return 2.0 * prod(tensors[0][:2]) * sum(map(prod, matrices))
-    if _CONVOLVES.match(name):
-        maps = _maps(tensors)
-        # Every place of the input meets the weight, which comes last; backward it does so twice.
-        return (
-            2.0 * (len(maps) - 1) * maps[0][0] * prod(maps[0][2:]) * _in_blocks(maps[-1], block)
-            if len(maps) > 1
-            else 0.0
-        )
-    return 0.0
-
-
-def _maps(tensors: tuple[Shape, ...]) -> list[Shape]:
-    """Return what a convolution reads: maps, and its weight, which comes last."""
-    return [shape for shape in tensors if len(shape) > 2]
-
-
-def _sums_channels(name: str, tensors: tuple[Shape, ...]) -> bool:
-    """Return whether an operator is a convolution that is no filter for each channel alone."""
-    maps = _maps(tensors)
-    return bool(_CONVOLVES.match(name)) and len(maps) > 1 and maps[-1][1] > 1
-
-
-def _recurs(name: str, tensors: tuple[Shape, ...]) -> bool:
-    """Return whether an operator is a recurrent layer with all that its operations are told by."""
-    return bool(_RECURS.match(name)) and tuple(map(len, tensors[:3])) == (3, 2, 2)
-
-
-def _in_blocks(weight: Shape, block: int) -> int:
-    """Return the elements of a convolution's weight as they are multiplied: channels in whole blocks."""
-    blocks = (-(-channels // block) * block if channels >= block else channels for channels in weight[:2])
-    return prod(blocks) * prod(weight[2:])
-
-
-def _bytes(name: str, tensors: tuple[Shape, ...]) -> float:
-    """Return what is read and written: the operands, and of a lookup only the rows that it takes."""
-    sizes = [float(prod(shape)) for shape in tensors]
-    if Operation(name, tensors, (), 1, 0, inside=True).is_lookup() and len(tensors) > 1:
-        return 2 * sizes[1] * tensors[0][-1] * _ELEMENT_BYTES
-    if _RECURS.match(name):
-        # What one keeps for its backward pass is a vector that no size of the model tells.
-        sizes = [size for size, shape in zip(sizes, tensors, strict=True) if len(shape) > 1]
-    return sum(sizes) * _ELEMENT_BYTES
 
 
 def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
