@@ -126,7 +126,7 @@ CORRECTIONS: Final = (
     Correction("steps", 0.85, _figures("steps")),
     Correction("run_ahead", 0.45, _figures("run_ahead")),
 )
-"""What a calibration may change. Spreads are those between the eight sources of `calibrate.population`: the root of the
+"""What a calibration may change. Spreads are those between the sources of `calibrate.population`: the root of the
 mean, over sources, of a figure's square distance from their mean and of what its source leaves open (a step of
 expectation and maximisation). Of links and messages no source says enough; theirs are judgements."""
 

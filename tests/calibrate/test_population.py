@@ -41,6 +41,16 @@ def test_a_source_is_the_runs_of_a_software(tmp_path: Path) -> None:
     assert {name for source in some for part in source.parts for name in part.software_names} == {population.GENERIC}
 
 
+def test_pytorch_under_nemos_name_is_no_run_of_nemos(tmp_path: Path) -> None:
+    """NeMo AutoModel is PyTorch's own sharding; what else has NeMo's name is Megatron-Core's."""
+    others = rows(tmp_path / FILE, "NeMo", "torchtitan")
+    its = [{**row, "source": "NVIDIA-NeMo/Automodel"} for row in rows(tmp_path / FILE, "NeMo AutoModel (PyTorch)")]
+    write(tmp_path / FILE, [*others, *its])
+    some = population.sources(tmp_path)
+    assert [source.name for source in some] == ["nemo", "torchtitan", "published_training_runs"]
+    assert [len(part) for source in some for part in source.parts] == [4, 4, 4]
+
+
 def test_sources_that_are_all_slow_have_slow_figures_in_common(tmp_path: Path) -> None:
     estimated = []
     for slower in (1.0, 1.3):
