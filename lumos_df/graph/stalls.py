@@ -40,6 +40,8 @@ class Stalls:
     """How long it took."""
     longest: NDArray[np.int64]
     """What the longest like it takes that is none."""
+    usual: NDArray[np.int64]
+    """What it takes when it does not stall: as long as in another step, or, of one step, as its like in the median."""
     step: NDArray[np.int64]
     """Number of its step, NONE where nothing marks it."""
     name: list[str]
@@ -106,7 +108,7 @@ def find(
     if not several:
         may[works] = inside_first_calls(host, shape) | _longer_than(edges.lag[edge], beside)
 
-    def over(least: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    def over(least: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         told = grows & bool(ns[grows].sum() >= least)
         compared = np.flatnonzero(in_step & (told | np.isin(like, like[in_step & (ns >= least)])))
         like_it, took = like[compared], ns[compared]
@@ -126,19 +128,20 @@ def find(
             stalls &= unusual | every
         longest[told[compared]] = 0
         stalls |= told[compared]
-        return compared[stalls], longest[stalls], unusual[stalls]
+        of_like = longest if several else np.minimum(_median_of_like(like_it, took, ~stalls), longest)
+        return compared[stalls], longest[stalls], of_like[stalls], unusual[stalls]
 
     # What is little of a step that lasts long through stalls alone, is much of it without them.
     whole = int((marks.high - marks.low).sum())
     least = _least(whole)
-    chosen, longest, unusual = over(least)
+    chosen, longest, takes, unusual = over(least)
     while (less := _least(whole - int((ns[chosen] - longest).sum()))) < least:
-        least = less
-        chosen, longest, unusual = over(least)
+        chosen, longest, takes, unusual = over(least := less)
     cost, without_it = around_growth(host, item[chosen[grows[chosen]]])
     place = len(node) + np.searchsorted(edge, cost)
     beside_it = ~np.isin(place, chosen)
-    chosen, longest = np.append(chosen, place[beside_it]), np.append(longest, without_it[beside_it])
+    chosen = np.append(chosen, place[beside_it])
+    longest, takes = (np.append(each, without_it[beside_it]) for each in (longest, takes))
     # Memory is told to grow in the only step alone.
     unusual = np.append(unusual, np.ones(int(beside_it.sum()), np.bool_))
     return Stalls(
@@ -147,6 +150,7 @@ def find(
         row=row[chosen].astype(np.int64),
         ns=ns[chosen],
         longest=longest,
+        usual=takes,
         step=rows.step[row[chosen]].astype(np.int64),
         name=[*_calls(rows, item[chosen[~works[chosen]]]), *_works(host, item[chosen[works[chosen]]])],
         unusual=unusual,
@@ -174,10 +178,10 @@ def of_job(found: Sequence[Stalls], graphs: Sequence[TraceGraph]) -> list[Stalls
 
 
 def without(graph: TraceGraph, stalls: Stalls) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (own, lag) of a trace whose stalls take what the longest like them takes; ns [n] and [edges]."""
+    """Return (own, lag) of a trace whose stalls take what is usual; ns [n] and [edges]."""
     own, lag = graph.own.copy(), graph.edges.lag.copy()
-    own[stalls.item[~stalls.works]] = stalls.longest[~stalls.works]
-    lag[stalls.item[stalls.works]] = stalls.longest[stalls.works]
+    own[stalls.item[~stalls.works]] = stalls.usual[~stalls.works]
+    lag[stalls.item[stalls.works]] = stalls.usual[stalls.works]
     return own, lag
 
 
@@ -323,6 +327,15 @@ def longest_usual(like: NDArray[np.int64], ns: NDArray[np.int64]) -> NDArray[np.
     of_each = np.empty(len(ns), np.int64)
     of_each[order] = np.where(known, at_deepest[number], NONE)
     return of_each
+
+
+def _median_of_like(like: NDArray[np.int64], ns: NDArray[np.int64], calm: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the median of those like each one that are calm, ns [k]; more than anything takes where none is."""
+    _, kind = np.unique(like, return_inverse=True)
+    usual = np.full(len(ns), np.iinfo(np.int64).max)
+    median, _ = typical_values.medians(ns[calm], kind[calm])
+    usual[kind[calm]] = median
+    return usual[kind]
 
 
 def _groups(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -212,7 +212,7 @@ def estimated(
         after=made.job.replay(),
         unscaled=guessed,
         unscaled_share=part,
-        between_runs=host_speed.between_runs([anchor.job.graphs[0], *(other.job.graphs[0] for other in siblings)]),
+        between_runs=host_speed.between_runs([made.base.graphs[0], *(other.job.graphs[0] for other in siblings)]),
         warnings=made.warnings,
         stand_in=made.stand_in,
     )

@@ -105,6 +105,21 @@ def sweep(*, told: bool) -> None:
     ]
     _say("from two sizes, stalls left out of the truth", both, told=False)
     _say("those without bs512", [pair for pair in both if "512" not in pair.what], told=False)
+    _say_of_hosts({size: true["step"] for size, true in without.items() if size != 512})
+
+
+def _say_of_hosts(steps: dict[int, float]) -> None:
+    """Print what steps, ms, by their size tell of one another, that all are as long as the host takes to issue them.
+
+    It does the same at every size. So what is learned of sizes tells a run no better than the others' mean does.
+    """
+    for count, name in ((1, "one recorded step for another"), (2, "the mean of two for a third")):
+        errors = [
+            abs(100 * (np.mean([steps[size] for size in sizes]) / steps[after] - 1))
+            for *sizes, after in permutations(sorted(steps), count + 1)
+        ]
+        text = f"{np.mean(errors):5.1f} % worst {max(errors):5.1f} %"
+        print(f"{'without bs512, ' + name:44.44} {len(errors):3} pairs  step mean {text}", flush=True)
 
 
 def batch_sizes() -> dict[int, RecordedJob]:

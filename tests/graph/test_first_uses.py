@@ -10,7 +10,7 @@ import pytest
 
 from lumos_df.graph.job import groups, load
 from lumos_df.graph.rows import shape_codes
-from lumos_df.graph.stalls import find
+from lumos_df.graph.stalls import find, without
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.trace.ingest import ingest
 
@@ -115,6 +115,15 @@ def test_a_call_that_makes_a_graph_which_others_launch_comes_once(
 def test_a_huge_stall_hides_no_smaller_one(tmp_path: Path) -> None:
     graph = recorded(tmp_path / "job", slow=7, huge=3)
     assert lost_us(graph, tmp_path / "job") == pytest.approx(_HUGE_US + _LONG_US, rel=0.0005)
+
+
+def test_what_stalled_in_the_only_step_takes_what_its_like_take_not_the_longest_of_them(tmp_path: Path) -> None:
+    graph = recorded(tmp_path / "job", slow=7, mallocs=4, books=800, free=True)
+    found = find(graph, shape=shape_codes(tmp_path / "job" / "corpus", graph.rows.trace_id))
+    assert found.longest.tolist() == [pytest.approx(880_000, rel=0.02)]
+    _, lag = without(graph, found)
+    assert lag[found.item].tolist() == [pytest.approx(95_000, rel=0.02)]
+    assert np.count_nonzero(lag != graph.edges.lag) == 1
 
 
 def test_a_stretch_that_no_other_size_has_comes_once(tmp_path: Path) -> None:

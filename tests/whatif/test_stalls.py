@@ -166,24 +166,7 @@ def test_copies_of_the_one_layer_that_paused_in_the_only_step_do_not_pause(
 
 @pytest.mark.parametrize(("inside", "stalls"), [("fallback_function", 1), ("aten::mul", 0)])
 def test_in_one_step_a_silence_before_a_scripted_function_compiles_it(tmp_path: Path, inside: str, stalls: int) -> None:
-    write(simulate(Job(ranks=1, layers=3, steps=1)), Profiler(memory=False, stacks=False), tmp_path / "job")
-    (file,) = (tmp_path / "job").glob("*.gz")
-    recorded = json.loads(gzip.decompress(file.read_bytes()))
-    events = [event for event in recorded["traceEvents"] if event.get("name") != "DistributedDataParallel.forward"]
-    called = [event for event in events if event.get("name") == "aten::linear"][4]
-    at = called["ts"]
-    for event in events:
-        # What goes on around the silence goes on through it.
-        if event.get("ts", 0) >= at:
-            event["ts"] += 300_000
-        elif event.get("ts", 0) + event.get("dur", 0) > at and event.get("cat") != "kernel":
-            event["dur"] += 300_000
-    for name, wider in (("delta", 2), (inside, 1)):
-        place = {"ts": called["ts"] - wider, "dur": called["dur"] + 2 * wider, "args": {}}
-        events.append({**called, "name": name, **place})
-    recorded["traceEvents"] = events
-    file.write_bytes(gzip.compress(json.dumps(recorded).encode()))
-    corpus = ingested(tmp_path / "corpus", file)
+    corpus = _silent(tmp_path, Job(ranks=1, layers=3, steps=1), inside)
     listed = Corpus(corpus).view("stall")
     assert listed["over_ns"].to_list() == pytest.approx([300_000_000] * stalls, rel=0.01)
     # How often it comes one step does not tell: it is named, and the interval is not a hundred times as wide.
@@ -191,3 +174,37 @@ def test_in_one_step_a_silence_before_a_scripted_function_compiles_it(tmp_path: 
     assert any(text.startswith("left out 1 stall") for text in row["warnings"]) == (stalls == 1)
     assert row["high_s"] - row["iteration_time_s"] < 0.1 or not stalls
     assert not any(text.startswith("what came once") for text in row["causes"])
+
+
+def test_by_what_came_once_in_the_only_step_the_host_does_not_differ(tmp_path: Path) -> None:
+    """A step of 6 ms that its host bounds, and 300 ms of silence: most of that work is like no other."""
+    job = Job(ranks=1, layers=6, steps=1, hidden=256, python_ns=6_000)
+    (row,), (other,) = (
+        steps(_silent(tmp_path / str(us), job, "fallback_function", us, at_linear=-1), "micro_batch=8")
+        for us in (0, 300_000)
+    )
+    assert other["step_ns"] == pytest.approx(row["step_ns"], rel=0.005)
+    for end in ("low_s", "high_s"):
+        assert other[end] == pytest.approx(row[end], rel=0.005)
+
+
+def _silent(folder: Path, job: Job, before: str, us: int = 300_000, at_linear: int = 4) -> Path:
+    """Return a corpus of a job whose host is silent so long before a call of `before`, which it makes once."""
+    write(simulate(job), Profiler(memory=False, stacks=False), folder / "job")
+    (file,) = (folder / "job").glob("*.gz")
+    recorded = json.loads(gzip.decompress(file.read_bytes()))
+    events = [event for event in recorded["traceEvents"] if event.get("name") != "DistributedDataParallel.forward"]
+    called = [event for event in events if event.get("name") == "aten::linear"][at_linear]
+    at = called["ts"]
+    for event in events:
+        # What goes on around the silence goes on through it.
+        if event.get("ts", 0) >= at:
+            event["ts"] += us
+        elif event.get("ts", 0) + event.get("dur", 0) > at and event.get("cat") != "kernel":
+            event["dur"] += us
+    for name, wider in (("delta", 2), (before, 1)):
+        place = {"ts": called["ts"] - wider, "dur": called["dur"] + 2 * wider, "args": {}}
+        events.append({**called, "name": name, **place})
+    recorded["traceEvents"] = events
+    file.write_bytes(gzip.compress(json.dumps(recorded).encode()))
+    return ingested(folder / "corpus", file)

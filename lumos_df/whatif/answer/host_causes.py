@@ -35,7 +35,7 @@ def host(changed: ChangedJob, step: Steps) -> Cause:
 def _host_spread(changed: ChangedJob, rank: int) -> float:
     """Return by how much the host's time of a recorded rank differs between two steps of two runs, as a logarithm."""
     shape = changed.anchor.about.ranks[rank].trace.dims.code
-    return host_spread.spread(changed.anchor.job.graphs[rank], shape, usual_lengths(changed, rank))
+    return host_spread.spread(changed.usual.replays[rank].graph, shape, usual_lengths(changed, rank))
 
 
 def another_run(changed: ChangedJob, step: Steps) -> Cause:
