@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from lumos_df.base.units import format_ns
 from lumos_df.corpus.layout import trace_folder
-from lumos_df.schema import GPU_KINDS
+from lumos_df.schema import DIALECTS, GPU_KINDS
 from lumos_df.schema.words import STEP_MARK
 
 _IDLE: Final = 0.1
@@ -41,10 +41,10 @@ def told(corpus: Path, trace_ids: list[str]) -> list[str]:
         idle = _idle(corpus, trace_ids[0])
         if idle <= _IDLE:
             return []
-        which = "the GPU of the first rank" if len(trace_ids) > 1 else "the GPU"
-        still = f"{which} stands still {100 * idle:.0f}% of the time, and the profiler slows the host"
-        measured = "seven such recordings of an H100 were 13 to 76% longer under it"
-        return [f"{still}: {measured}, and no step here was timed without it"]
+        device, measured = _device(corpus, trace_ids[0])
+        of_rank = " of the first rank" if len(trace_ids) > 1 else ""
+        still = f"the {device}{of_rank} stands still {100 * idle:.0f}% of the time, and the profiler slows the host"
+        return [f"{still}: {measured}no step here was timed without it"]
     _, unprofiled, profiled, trace_id = max(grown)
     profiled = max(profiled, _marked(corpus, trace_id))
     percent = round(100 * (profiled / unprofiled - 1))
@@ -52,6 +52,16 @@ def told(corpus: Path, trace_ids: list[str]) -> list[str]:
         return []
     both = f"{format_ns(round(profiled))}, without {format_ns(round(unprofiled))}"
     return [f"a step under the profiler is {percent}% longer ({both}): all times here are those under the profiler"]
+
+
+def _device(corpus: Path, trace_id: str) -> tuple[str, str]:
+    """Return what to call the device of a trace, and what is known of recordings of such a profiler."""
+    table = pq.ParquetFile(trace_folder(corpus, trace_id) / "traces.parquet").read(["device_name", "dialect"])
+    (row,) = table.to_pylist()
+    device = "TPU" if str(row["device_name"] or "").startswith("TPU") else "GPU"
+    by_torch = DIALECTS[row["dialect"]].name == "Kineto"
+    measured = "seven such recordings of an H100 were 13 to 76% longer under it, and " if by_torch else ""
+    return device, measured
 
 
 def _steps(corpus: Path, trace_id: str) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from lumos_df.structure.facts import Fact, by_count, unknown
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.shapes import Operation, Shape, most
 
-_NO_SHAPES: Final = "the trace records no shapes: profile with record_shapes=True"
+_NO_SHAPES: Final = "the trace records no shapes: profile with PyTorch's record_shapes=True"
 _SHARED_BY_MOST: Final = "the dimension that most matrix products of a layer share"
 _VOCABULARY_TIMES: Final = 4
 """Threshold, hidden sizes. A matrix product after the layers with more columns leads to a vocabulary.

@@ -43,7 +43,7 @@ def _tables(trace: Trace, structure: Structure, steps: int) -> dict[str, Fact]:
         if (told := _told(name, shapes)) is not None:
             looked_up[told] += count
     if not looked_up:
-        none = unknown("no lookup in a table records shapes: profile with record_shapes=True")
+        none = unknown("no lookup in a table records shapes: profile with PyTorch's record_shapes=True")
         return dict.fromkeys(("tables", "table_params", "embedding_dim"), none)
     # Groups of tables that are alike are looked up several times a step.
     times = {told: max(1, round(count / steps)) for told, count in looked_up.items()}

@@ -209,7 +209,7 @@ def _precision(anchor: RecordedJob, value: str) -> str:
     told = str(anchor.about.facts["dtype"].value)
     known = precision_of(told)
     if known is None:
-        return "the trace does not tell the type of its products; record it with record_shapes=True"
+        return "the trace does not tell the type of its products; record it with PyTorch's record_shapes=True"
     same = known is PRECISION_OF_WORD[value]
     return f"the job was recorded with {told}" + (
         "" if same else f", of which the GPU multiplies as much as of {value}"

@@ -1,6 +1,7 @@
 """From a measured job to one that never ran: the graph that was recorded, changed, and run again."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def estimates(  # noqa: PLR0913 - as `estimate`
 ) -> list[ChangedJob]:
     """Return the changed jobs of a corpus; see `estimate`."""
     made: list[ChangedJob] = []
-    refusals: list[LumosError] = []
+    refused: dict[str, list[str]] = {}
     for ids in groups(corpus, trace, job):
         try:
             anchor, siblings = load(corpus, ids, known, ran_on), _siblings(corpus, ids, known, ran_on)
@@ -112,15 +113,26 @@ def estimates(  # noqa: PLR0913 - as `estimate`
         except LumosError as refusal:
             if tell is None:
                 raise
-            refusals.append(refusal)
-    if refusals and not made:
-        others = f"; {len(refusals) - 1} more cannot, either: see each by --job NAME" if len(refusals) > 1 else ""
-        raise QueryError(f"{refusals[0]}{others}")
+            # Several runs of one job cannot for the same reason.
+            refused.setdefault(str(refusal), []).append(ids[0])
+    told = list(_of_runs(corpus, refused)) if refused else []
+    if told and not made:
+        more = sum(map(len, refused.values())) - 1
+        others = f"; {more} more cannot, either: see each by --job NAME, or --trace ID" if more else ""
+        raise QueryError(f"{told[0]}{others}")
     if tell is not None:
-        # Several runs of one job cannot for the same reason.
-        for other in dict.fromkeys(map(str, refusals)):
+        for other in told:
             tell(other)
     return made
+
+
+def _of_runs(corpus: Path, refused: Mapping[str, list[str]]) -> Iterator[str]:
+    """Give each refusal of runs, by their first traces, with the first of these where others have their job's name."""
+    names = Counter(each.name for each in jobs(corpus))
+    alone = {each.trace_ids[0] for each in jobs(corpus) if names[each.name] == 1}
+    for why, ids in refused.items():
+        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+        yield why if ids[0] in alone else f"{why} (trace {ids[0]}{more})"
 
 
 def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int], ran_on: Hardware | None) -> list[RecordedJob]:

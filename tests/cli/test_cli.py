@@ -85,7 +85,17 @@ def test_where_none_of_several_jobs_can_change_one_line_says_so(lumos: Run, samp
     done = lumos("estimate", "--set", "dp=4", "--corpus", sample_corpus)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("lumos-df: cpu_ddp: dp=4 changes nothing")
-    assert done.stderr.endswith("; 1 more cannot, either: see each by --job NAME\n")
+    assert done.stderr.endswith("; 1 more cannot, either: see each by --job NAME, or --trace ID\n")
+
+
+def test_of_several_runs_of_one_name_the_trace_that_cannot_change_is_told(lumos: Run) -> None:
+    for rank in (0, 1):
+        recorded = SAMPLES / "cpu_ddp" / f"rank{rank}.json.gz"
+        lumos("ingest", recorded, "--corpus", "runs", "--job", "runs", "--rank", 0)
+    done = lumos("estimate", "--set", "hardware=h200", "--corpus", "runs")
+    listed = lumos("sql", "SELECT trace_id FROM traces", "--corpus", "runs", "--format", "json")
+    ids = [row["trace_id"] for row in json.loads(listed.stdout)]
+    assert any(f" (trace {trace_id} and 1 more); 1 more cannot, either" in done.stderr for trace_id in ids)
 
 
 # --- sql

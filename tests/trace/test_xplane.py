@@ -12,7 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lumos_df.cli.app import app
+from lumos_df.corpus import profiler_overhead
 from lumos_df.corpus.catalog import connect
+from lumos_df.graph.job import groups
 from lumos_df.graph.run import replay
 from lumos_df.trace.hlo_texts import instruction, own_group, replica_groups
 from lumos_df.trace.ingest import ingest
@@ -353,6 +355,24 @@ def test_devices_meet_those_of_their_group(tmp_path: Path, groups: str, world_si
     with connect(tmp_path / "corpus") as connection:
         found = connection.sql("SELECT members FROM collectives ORDER BY rank").fetchall()
     assert [number for (number,) in found] == members
+
+
+def test_a_tpu_that_stands_still_is_called_one_and_no_gpu_is_its_measure(tmp_path: Path) -> None:
+    texts = {1: "fusion.1"}
+    of_host = plane(
+        "/device:TPU:0",
+        line("XLA Ops", event(1, 10, 20), event(1, 90, 20), number=3),
+        *named(4, texts),
+        *STATS,
+        (6, message((1, 1), (5, "TPU v6 Lite"))),
+        *named(5, {1: "device_type_string"}),
+    )
+    asked(tmp_path, "SELECT 1", of_host)
+    (ids,) = groups(tmp_path / "corpus")
+    (note,) = profiler_overhead.told(tmp_path / "corpus", ids)
+    assert note == (
+        "the TPU stands still 60% of the time, and the profiler slows the host: no step here was timed without it"
+    )
 
 
 def test_files_copied_as_text_and_empty_ones_are_one_line(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def _of_layers(
             "the trace does not tell the bytes of the gradients",
             shapes=anchor.records_shapes,
             known=" ".join(f"--known {name}=N" for name in unknown if structure.kind == "transformer"),
-            record="record it with record_shapes=True",
+            record="record it with PyTorch's record_shapes=True",
             near="nearest is the step as recorded, as if all reductions hid" if change.old.replicas == 1 else "",
         )
     backward = backward[np.argsort(gpu.issued[backward], kind="stable")]

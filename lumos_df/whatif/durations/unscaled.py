@@ -15,7 +15,7 @@ from lumos_df.whatif.durations.operator_times import PlannedChange, updates
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import IN_SHAPES, Sizes
 
-SHAPES: Final = "no shapes are recorded of their operators; record with record_shapes=True"
+SHAPES: Final = "no shapes are recorded of their operators; record with PyTorch's record_shapes=True"
 UNKNOWN: Final = "their operators have no tensors, so their work is unknown; record with with_stack=True to see whose"
 TAKEN: Final = "they take rows of tables, and how many is data; a trace of another batch tells how they grow"
 ONE_NUMBER: Final = "data picks their tokens, always as many here; a step in which it picks other numbers tells"

@@ -70,7 +70,7 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
     if (sized or "tp" in change.settings.numbers or change.settings.batch_scale != 1) and not shapes:
         warnings.append(
             "the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
-            "record with record_shapes=True"
+            "record with PyTorch's record_shapes=True"
         )
     elif anchor.about.facts["model"].value == "transformer":
         for name in sized.keys() - {"heads"}:

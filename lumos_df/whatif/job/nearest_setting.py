@@ -9,7 +9,7 @@ KEPT: Final = (
     "batch, hardware, network, overlap, and dp of what reduces gradients keep each kernel's work, and need no shapes"
 )
 """What can be asked of kernels of unknown work."""
-_SHAPES: Final = "record it with record_shapes=True"
+_SHAPES: Final = "record it with PyTorch's record_shapes=True"
 _LAYERS: Final = f"{_SHAPES} and with_modules=True, or name them with annotations layer=N"
 _RECORD: Final = dict.fromkeys(("layers", "pp"), _LAYERS)
 """Of what shapes alone do not tell, the recording that does."""

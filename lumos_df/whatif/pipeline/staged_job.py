@@ -141,7 +141,7 @@ def _warnings(pipeline: stage_chunks.Pipeline, stages: list[list[Cut]], *, hides
     if 100 * untold > typical_values.LEAST_PCT:
         warnings.append(
             f"{untold:.0%} of the time of the backward pass's products is not told to be of weights or of inputs, and "
-            "does not move: the schedule gains less than it would; record with record_shapes=True"
+            "does not move: the schedule gains less than it would; record with PyTorch's record_shapes=True"
         )
     if pipeline.schedule == DUALPIPE:
         warnings.append(

@@ -52,7 +52,7 @@ def parted(
     if not moved.any() and (blocks.kind == BACKWARD_PASS).any():
         raise QueryError(
             f"{graph.rows.job}: rank {graph.rows.rank} does not tell gradients of weights from those of inputs, which "
-            "this schedule runs apart; record its operators with record_shapes=True, or take schedule=1f1b"
+            "this schedule runs apart; record its operators with PyTorch's record_shapes=True, or take schedule=1f1b"
         )
     moved |= reductions
     whose = blocks.of_row[atoms.row]
