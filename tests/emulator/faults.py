@@ -1,13 +1,13 @@
 """Jobs of the emulator with faults of programs and machines that few jobs have, each by itself."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
 from tests.emulator import training
-from tests.emulator.engine import Process, Signal
-from tests.emulator.gpu import COMMUNICATION_STREAM, COMPUTE_STREAM
+from tests.emulator.engine import Engine, Process, Signal
+from tests.emulator.gpu import COMMUNICATION_STREAM, COMPUTE_STREAM, Fabric
 from tests.emulator.hardware import THREAD_HANDOFF_NS
 from tests.emulator.host import Thread
 from tests.emulator.job import Job
@@ -43,6 +43,8 @@ class FaultyJob(Job):
     """Each layer's parameters are gathered in so many equal parts."""
     micro_batches: int = 1
     """Passes of a step, of which the last one reduces gradients."""
+    sparse: bool = False
+    """The table's gradient holds the rows that were read, which all ranks gather."""
     casts: int = 0
     """In so many of them parameters in float32 are cast to 16 bits."""
 
@@ -57,6 +59,11 @@ class _FaultyTrainer(Trainer):
 
     _pass = 0
     """Of the step, from 0."""
+
+    def __init__(self, job: FaultyJob, rank: int, engine: Engine, fabric: Fabric) -> None:
+        super().__init__(job, rank, engine, fabric)
+        # What is updated, cleared and reduced with the other parameters.
+        self._parameters -= prod(self._shapes[0]) if job.sparse else 0
 
     @staticmethod
     def transfer_ns(job: Job, collective: Collective) -> float:
@@ -126,6 +133,16 @@ class _FaultyTrainer(Trainer):
         yield from self._main.hold(COMPUTE_STREAM, over[0])
         count = native("reduce_kernel<ArgMaxOps>", tokens * vocabulary, 108)
         yield from self._main.run(Operator("aten::argmax", ((tokens, vocabulary),), (count,)))
+
+    def _propagate(self, step: int, saved: Saved, reduced: list[Event]) -> Process:
+        function = saved.function
+        if self._job.sparse and function.node == "EmbeddingBackward0":
+            (dense,) = function.backward
+            read = self._job.tokens * self._job.hidden
+            yield from self._all_reduce(self._autograd, step, read * self._job.ranks, reduced, "_allgather_base")
+            rows = Operator("aten::_sparse_coo_tensor_unsafe", dense.shapes, (native("copy_rows", 2 * read, 64),))
+            saved = replace(saved, function=replace(function, backward=(rows,), parameters=()))
+        yield from super()._propagate(step, saved, reduced)
 
     def _convolve(self) -> Process:
         image, weight = (self._job.batch, 256, 32, 32), (256, 256, 3, 3)
