@@ -5,6 +5,7 @@ between two atoms is host work of measured duration, except where the thread was
 Without a GPU the operators that do the work last, too.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,8 @@ from lumos_df.schema.codes import ANNOTATION, CPU_OP, NONE, RUNTIME
 IDLE_NS: Final = 20_000
 """Threshold, ns. A thread's gap may be a wait for another thread from this on.
 Evidence: waking a thread alone takes about as long."""
+_COMPILED: Final = re.compile(r"CompiledFunction(?:Backward)?$|Torch-Compiled Region")
+"""What runs the passes of a net that torch.compile made."""
 _PROMPT_SHARE: Final = 0.5
 """Threshold, share of the shorter rest. A thread that goes on so soon after another one stopped waited for it."""
 
@@ -158,7 +161,8 @@ def working(rows: Rows, beginnings: NDArray[np.int32], handoffs: Handoffs) -> ND
     """Return the operators that do the work of a trace without a GPU [n]: none lies in another, nor does a moment.
 
     Those are the operators of a name that spends at least half its time in none of the operators that it calls, apart
-    from those that waited for another thread.
+    from those that waited for another thread, and from what runs a compiled net: its layers are in that, and what was
+    fused lies between the operators that it calls.
 
     Args:
         rows: the operators.
@@ -173,7 +177,7 @@ def working(rows: Rows, beginnings: NDArray[np.int32], handoffs: Handoffs) -> ND
     name = rows.name[operator]
     alone = np.bincount(name, (rows.dur - called)[operator], len(rows.names))
     whole = np.bincount(name, rows.dur[operator], len(rows.names))
-    works: NDArray[np.bool_] = operator & (2 * alone >= whole)[rows.name]
+    works: NDArray[np.bool_] = operator & (2 * alone >= whole)[rows.name] & ~rows.named(_COMPILED.match)
     above = rows.parent[beginnings]
     while (above >= 0).any():
         works[above[above >= 0]] = False

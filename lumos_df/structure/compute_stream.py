@@ -48,9 +48,11 @@ _RECURRENT: Final = re.compile(r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)$")
 _STATE_AXES: Final = 3
 """Of what a recurrent net keeps: layers, samples and width."""
 _OF_LAYERS: Final = re.compile(
-    rf"{_RECURRENT.pattern}|(?:autograd::engine::evaluate_function: )?CheckpointFunction(?:Backward)?$"
+    rf"{_RECURRENT.pattern}|(?:autograd::engine::evaluate_function: )?(?:Checkpoint|Compiled)Function(?:Backward)?$"
+    r"|Torch-Compiled Region"
 )
-"""What calls all layers of a recurrent net, and what checkpoints are: they call what they hold, a layer or several."""
+"""What calls all layers of a recurrent net, or of one that torch.compile made, and what checkpoints are: they call what
+they hold, a layer or several."""
 _GRADIENT: Final = "AccumulateGrad"
 """Ends the name of what adds up the gradient of one parameter."""
 _HOST_ATTENTION: Final = re.compile(r"attention|flash_attn")

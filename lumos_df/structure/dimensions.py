@@ -4,6 +4,7 @@ What a rank computes is its share of the tensor-parallel group: heads, FFN and v
 degree.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from lumos_df.structure.shapes import Operation, Shape, most
 
 _NO_SHAPES: Final = "the trace records no shapes: profile with PyTorch's record_shapes=True"
 _SHARED_BY_MOST: Final = "the dimension that most matrix products of a layer share"
+_FLATTENS: Final = re.compile(r"aten::(?:flatten|view|reshape)$")
 _VOCABULARY_TIMES: Final = 4
 """Threshold, hidden sizes. A matrix product after the layers with more columns leads to a vocabulary.
 Evidence: an FFN is four times as wide as the hidden size."""
@@ -126,6 +128,9 @@ def _of_other(
         shape = operation.tensor
         if operation.inside and shape and len(shape) == 3 and shape[0] == leading and shape[2] == hidden:
             pairs[shape[1]] += operation.count
+    rows = {operation.product[0] for operation in inner}
+    # Of what a compiler fuses only the net's answers are recorded.
+    pairs = pairs or Counter(shape[1] for shape in _flattened(operations) if prod(shape[:2]) in rows)
     if structure.kind == "convolutional":
         # Stages have parts or multiples of one width: whichever is named, all grow along.
         alike = {size: count for size, count in alike.items() if size == hidden or (size % hidden and hidden % size)}
@@ -188,8 +193,11 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
     # Parameters of linear layers have two axes at most, and a convolution reads its input first.
     deep = [operation.tensor for operation in operations if operation.tensor and len(operation.tensor) > 2]
     first = {(prod(shape[:-1]), shape[-1]): shape[0] for shape in deep}
+    flat = {prod(shape[:-1]): shape[0] for shape in _flattened(operations)}
+    # A head of a sample is a matrix of these.
+    of_heads = {shape for operation in operations if operation.is_batched() for shape in operation.operands}
     for operation in operations:
-        if operation.tensor and len(operation.tensor) > 2:
+        if operation.tensor and len(operation.tensor) > 2 and not (flat and operation.tensor in of_heads):
             activations[operation.tensor[0]] += operation.count
         if operation.is_convolution() and operation.tensor:
             convolutions[operation.tensor[0]] += operation.count
@@ -197,7 +205,8 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
             recurrences[operation.state[0]] += operation.count
         elif operation.is_product():
             # Rows that are all axes of an activation but the last one are no batch.
-            products[first.get(operation.product[:2], operation.product[0])] += operation.count
+            rows = operation.product[0]
+            products[first.get(operation.product[:2], flat.get(rows, rows))] += operation.count
     if structure.kind == "convolutional":
         counted = [convolutions, products]
     elif recurrences:
@@ -213,6 +222,12 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
     others = {size: count for size, count in votes.items() if size == batch or size % batch}
     how = "the commonest leading dimension of convolutions and matrix products"
     return Fact(batch, "shape", how, by_count(others))
+
+
+def _flattened(operations: list[Operation]) -> list[Shape]:
+    """Return the activations of three axes that something reads as rows, as a loss does a net's answers."""
+    read = (operation.tensor for operation in operations if _FLATTENS.match(operation.name))
+    return [shape for shape in read if shape and len(shape) == 3]
 
 
 def _dtype(products: list[Operation]) -> Fact:

@@ -232,10 +232,10 @@ def _alike(kernels: ComputeKernels, found: _Alike, share: float, linked: NDArray
 
 
 def _own_parameters(kernels: ComputeKernels, found: _Alike) -> bool:
-    """Return whether blocks have parameters of their own: gradients are added up in more of them than one.
+    """Return whether blocks have parameters of their own: gradients are not added up in just one of them.
 
     Turns of a loop, over tokens or iterations, share theirs, so that gradients are added up in the last turn that comes
-    down. Where nothing tells, blocks are taken to have some.
+    down. Where nothing tells, blocks are taken to have some: what a compiler made adds up none before its pass is over.
     """
     up = np.full(len(kernels) + 1, NONE, np.int32)
     for forward in (found.forward, *(each for each, _ in found.others)):
@@ -247,7 +247,7 @@ def _own_parameters(kernels: ComputeKernels, found: _Alike) -> bool:
     if not len(known) or not (before >= 0).any():
         return True
     layer = up[kernels.source[known[before[before >= 0]]]]
-    return len(np.unique(layer[layer >= 0])) > 1
+    return len(np.unique(layer[layer >= 0])) != 1
 
 
 def _named_alike(kernels: ComputeKernels, layer: NDArray[np.int32], evidence: NDArray[np.int8]) -> bool:
