@@ -124,6 +124,35 @@ def test_a_product_that_ends_in_an_activation_grows_with_its_samples(tmp_path: P
     assert time.own[:40].sum() / (40 * 900_000) == pytest.approx(4, rel=0.25)
 
 
+@pytest.mark.parametrize(
+    ("kind", "takes", "grown"),
+    [
+        pytest.param("c10::BFloat16", "bytes", (1.33, 1.22), id="tiles of 16 bits"),
+        pytest.param("c10::BFloat16", "operations", (2, 2), id="converted first"),
+        pytest.param("float", "operations", (2, 2), id="float32"),
+    ],
+)
+def test_products_of_16_bits_take_what_explains_the_steps_own(
+    tmp_path: Path, kind: str, takes: str, grown: tuple[float, float]
+) -> None:
+    events: list[dict[str, Any]] = []
+    for columns in (256, 2048):
+        moved, done = 64 * 256 + 256 * columns + 64 * columns, 64 * 256 * columns
+        us = 4e-3 * moved if takes == "bytes" else 1e-4 * done
+        events += [operator("aten::mm", 10_000 * len(events), [64, 256], [256, columns], dur=round(us))] * 20
+    for number, event in enumerate(events):
+        events[number] = {**event, "ts": 10_000 * number, "args": {**event["args"], "Input type": [kind] * 2}}
+    # Something else tells at which rate bytes are moved.
+    events += [operator("aten::mul", 10_000 * number, [1000, 1000]) for number in range(40, 50)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    ingest([tmp_path / "trace.json"], tmp_path / "corpus", workers=1)
+    anchor = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0], {"micro_batch": 64})
+    (time,) = estimated(anchor, Settings(numbers={"micro_batch": 128})).times
+    for first, wanted in zip((0, 20), grown, strict=True):
+        took = 1000 * sum(event["dur"] for event in events[first : first + 20])
+        assert time.own[first : first + 20].sum() / took == pytest.approx(wanted, rel=0.07)
+
+
 def test_a_recurrent_layer_grows_with_its_samples(tmp_path: Path) -> None:
     # Of what it touches nearly all is parameters, which do not grow.
     dims = [[40, 5, 64], [256, 64], [256, 64], [256], [256], [5, 64], [5, 64]]

@@ -49,6 +49,15 @@ def _operations(name: str, tensors: tuple[Shape, ...], block: int) -> float:
     return 0.0
 
 
+def made(name: str, tensors: tuple[Shape, ...]) -> float:
+    """Return the bytes of what a product of matrices gives, 0 for other operators."""
+    operation = Operation(name, tensors, (), 1, 0, inside=True)
+    if not (operation.is_product() or operation.is_batched()):
+        return 0.0
+    rows, _, columns = operation.product
+    return float((operation.operands[0][0] if operation.is_batched() else 1) * rows * columns) * _ELEMENT_BYTES
+
+
 def _in_blocks(weight: Shape, block: int) -> int:
     """Return the elements of a convolution's weight as they are multiplied: channels in whole blocks."""
     blocks = (-(-channels // block) * block if channels >= block else channels for channels in weight[:2])

@@ -27,7 +27,14 @@ from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.operator_kinds import tensors
 from lumos_df.structure.shapes import Shape
-from lumos_df.whatif.durations import flat_parameters, fused_updates, host_operations, new_pages, recurrences
+from lumos_df.whatif.durations import (
+    flat_parameters,
+    fused_updates,
+    half_precision,
+    host_operations,
+    new_pages,
+    recurrences,
+)
 from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered, shaped
 from lumos_df.whatif.durations.symbols import Symbols
 
@@ -144,6 +151,12 @@ def work(
     touched = np.maximum((each.touched.sum(), (each.touched_after * copies[row]).sum()), 1)
     grown = _OUT_OF_CACHE * float(np.log(touched[1] / touched[0]))
     further = np.minimum(each.touched_after, _OWN_CACHE_BYTES) / bandwidth * np.expm1(grown)
+    half = half_precision.reads_half(trace, row) & (each.made > 0)
+    if half.any():
+        moved, moved_after = each.touched + each.made, each.touched_after + each.made_after
+        of_flop, of_byte = half_precision.seconds(time[half], each.flop[half], moved[half])
+        before_s[half] = (each.flop * of_flop + moved * of_byte)[half]
+        after_s[half] = (each.flop_after * of_flop + moved_after * of_byte)[half]
     recurs, alone = each.beside > 0, multiplies & (each.beside == 0)
     longer, unsure = recurrences.grown(
         _rate(each.flop[alone], time[alone]) if alone.any() else peak,
@@ -171,6 +184,9 @@ class _Read(NamedTuple):
     touched: NDArray[np.float64]
     """Bytes."""
     touched_after: NDArray[np.float64]
+    made: NDArray[np.float64]
+    """Bytes of a product's result, 0 for other operators."""
+    made_after: NDArray[np.float64]
     doubt: NDArray[np.float64]
     """By how much operations may be others, a logarithm."""
     begins: NDArray[np.float64]
@@ -199,6 +215,7 @@ def _read(name: str, before: tuple[Shape, ...], after: tuple[Shape, ...]) -> tup
         flop,
         flop_after,
         *(host_operations.touched(name, shapes) for shapes in (before, after)),
+        *(host_operations.made(name, shapes) for shapes in (before, after)),
         float(np.hypot(doubt, spread)),
         begins,
         0.0 if flops.any() else new_pages.seconds(name, before, after),
