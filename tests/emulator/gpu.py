@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from tests.emulator.engine import Engine, Process, Signal
-from tests.emulator.hardware import KERNEL_GAP_NS, LAUNCH_LATENCY_NS, Noise
+from tests.emulator.hardware import KERNEL_GAP_NS, LAUNCH_LATENCY_NS, Noise, gpu_pace
 from tests.emulator.model import Graph, Work
 from tests.emulator.processors import Processors
 from tests.emulator.records import Collective, GpuRow, HostRow, Recording
@@ -127,7 +127,7 @@ class Gpu:
         self._meter = meter
         self._job = job
         self._processors = processors
-        self.pace = 1.0
+        self.pace = gpu_pace(job.seed, recording.rank)
         """Kernels and copies take so many times as long as usual."""
         self._streams: dict[int, _Stream] = {}
         self._had: set[tuple[str, tuple[int, ...]]] = set()

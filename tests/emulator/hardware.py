@@ -3,6 +3,7 @@
 Peak rates are the data sheet's; efficiencies and host costs are round numbers of the usual size, not measurements.
 """
 
+from math import exp
 from random import Random
 from typing import Final
 
@@ -38,6 +39,10 @@ OPERATOR_NS: Final = 3_000
 PYTHON_NS: Final = 1_500
 """Host time of a Python function, likewise."""
 THREAD_HANDOFF_NS: Final = 25_000
+GPU_SPREAD = 0.0
+"""Standard deviation, as a logarithm, of how long one GPU's work takes beside another's, all the time."""
+HOST_SPREAD = 0.0
+"""Likewise of the hosts of one run beside those of another."""
 
 _NOISE: Final = 0.03
 
@@ -56,6 +61,16 @@ class Noise:
     def up_to(self, ns: int) -> int:
         """Return something between 0 and `ns`."""
         return round(ns * self._random.random()) if ns else 0
+
+
+def gpu_pace(seed: int, rank: int) -> float:
+    """Return how many times as long as usual the work of a rank's GPU takes."""
+    return exp(GPU_SPREAD * Random(f"{seed}/{rank}/gpu").gauss(0, 1))  # noqa: S311 - noise, not a secret
+
+
+def host_pace(seed: int) -> float:
+    """Return how many times as long as usual a run's hosts take."""
+    return exp(HOST_SPREAD * Random(f"{seed}/hosts").gauss(0, 1))  # noqa: S311 - noise, not a secret
 
 
 def kernel_ns(flops: int, moved_bytes: int, flops_per_ns: float = FLOPS_PER_NS) -> float:

@@ -12,6 +12,7 @@ from tests.emulator.hardware import (
     OPERATOR_NS,
     SYNC_RETURN_NS,
     Noise,
+    host_pace,
 )
 from tests.emulator.model import Exchange, Graph, Operator, Shape, Work
 from tests.emulator.records import Collective, Event, HostRow, MemoryRow, Recording
@@ -101,6 +102,7 @@ class Thread:
         """The next launch first loads code for so long."""
         self._host = host
         self._noise = Noise(f"{seed}/{host.recording.rank}/thread {number}", noise)
+        self._pace = host_pace(seed)
         self._open: list[HostRow] = []
 
     def operator(
@@ -136,7 +138,7 @@ class Thread:
 
     def busy(self, ns: int = OPERATOR_NS) -> tuple[int]:
         """Work for about `ns`: the delay, to be yielded at once."""
-        return (self._noise.around(ns),)
+        return (self._noise.around(self._pace * ns),)
 
     def run(self, operator: Operator, sequence: int | None = None) -> Process:
         """Run an operator and what it calls."""
