@@ -44,7 +44,7 @@ def test_a_process_that_reached_its_limits_says_so_in_a_line(
     def command(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr(main, "app", command)
+    monkeypatch.setattr(main, "command_line", lambda _: command)
     with pytest.raises(SystemExit) as left:
         main.main()
     said = capsys.readouterr().err
