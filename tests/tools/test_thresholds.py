@@ -126,7 +126,6 @@ NO_DECISION = {
     "trace.json.reader._CHUNK",
     "trace.json.reader._LONGEST",
     "trace.json.scan_ahead._AHEAD",
-    "trace.json.scan_ahead._ALONE",
     "trace.json.scan_ahead._THREADS",
     "trace.json.scanned.ARGS_PLACE",
     "trace.json.scanned.ARGS_PLACES",

@@ -15,8 +15,6 @@ _THREADS: Final = 2
 """To read a file, to digest it and to store its args takes as long as a half of the scan: a third one would wait."""
 _AHEAD: Final = 2
 """Blocks that are scanned, or wait for it, beside the one that is wanted: both threads go on while that is joined."""
-_ALONE: Final = 4
-"""Blocks after which scanners are worth their threads and columns."""
 
 
 class Begun(NamedTuple):
@@ -33,7 +31,6 @@ class ScanAhead:
     def __init__(self, blocks: ReadAhead, block_bytes: int) -> None:
         self._blocks = blocks
         self._block_bytes = block_bytes
-        self._taken = 0
         self._ended = False
         self._ahead: deque[tuple[Block, Begun | None]] = deque()
         self._scanners: list[BlockScanner] = []
@@ -46,8 +43,7 @@ class ScanAhead:
 
         Nothing is scanned ahead any more after a block of which a scan was begun though it does not.
         """
-        self._taken += 1
-        if goes_on and self._guesses and self._taken > _ALONE:
+        if goes_on and self._guesses:
             while not self._ended and len(self._ahead) <= _AHEAD and (not self._ahead or self._blocks.waits):
                 block = self._read()
                 self._ahead.append((block, self._begin(block) if block.seems_event else None))
