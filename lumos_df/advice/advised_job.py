@@ -1,11 +1,12 @@
 """A job as the rules see it: its rows, graph and replay, and a copy of the graph's times that a rule changes."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,8 @@ from lumos_df.graph.unseen_waits import waits_unseen
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema import PHASES
 from lumos_df.schema.codes import NONE
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,16 @@ class AdvisedJob:
             host_spread.of_stretches(graph, shape) if len(replay.low) == 1 else 0.0
             for graph, shape, replay in zip(self.graphs, self.shapes, self.played.replays, strict=True)
         ]
+
+    def once(self, find: Callable[["AdvisedJob"], Found]) -> Found:
+        """Return what is found of the job, which is looked for once, by whichever rule asks first."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]  # type: ignore[no-any-return]
+
+    @cached_property
+    def _found(self) -> dict[Callable[["AdvisedJob"], Any], Any]:
+        return {}
 
     @cached_property
     def _ends(self) -> StepEnds:

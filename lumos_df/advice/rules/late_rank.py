@@ -48,7 +48,7 @@ class Excess:
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that ranks which make others wait more than their share, step after step, be as quick as the others."""
-    late, excess = late_ranks(advised)
+    late, excess = advised.once(late_ranks)
     if not len(late):
         return
     ranks, matched, caused = len(advised.graphs), advised.waits.last >= 0, _caused(advised)

@@ -67,7 +67,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if taken < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
         return
 
-    late, excess = late_rank.late_ranks(advised)
+    late, excess = advised.once(late_rank.late_ranks)
     apply = partial(_capture, calls=calls, own=own, lag=lag)
     several = len(np.unique(advised.step_number)) > 1
     if several and len(late) and 2 * _gain_ns(advised, excess.take_from) > _gain_ns(advised, apply):

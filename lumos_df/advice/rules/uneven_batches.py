@@ -18,7 +18,7 @@ from lumos_df.schema.codes import COMMUNICATION, NONE
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose to even out what ranks work on, where the same operators of a step have tensors of other sizes."""
     graph, ranks = advised.event_graph, advised.ranks
-    if len(np.unique(pipelines(advised))) < len(ranks):
+    if len(ranks) == 1 or len(np.unique(pipelines(advised))) < len(ranks):
         return
     node = _uneven(advised)
     if not len(node):
