@@ -206,12 +206,18 @@ def write(values: dict[str, float], spreads: dict[str, float], apart: dict[str, 
     software = {name: value for name, value in values.items() if "@" not in name}
     software["backward_launch_s"] = 0.85 * values["launch_s"]
     _rewrite(data_folder() / "software" / f"{GENERIC}.toml", {**software, **spreads})
+    alike = {name: value for name, value in {**software, **spreads}.items() if name not in OF_XLA}
+    _rewrite(data_folder() / "software" / "xla.toml", alike)
     _rewrite(data_folder() / "validation" / "distance.toml", apart)
     for name in names("hardware"):
         for figure, value in values.items():
             _, *where = figure.split("@")
             if where and where[0] == Hardware.read(name).generation:
                 write_factor(name, where[1], value)
+
+
+OF_XLA: Final = ("launch_s", "backward_launch_s", "micro_batch_s", "passes", "attention", "last_again")
+"""What XLA does as `GENERIC` does not, from how it works; its other figures are those of `GENERIC`."""
 
 
 def _rewrite(file: Path, figures: dict[str, float]) -> None:

@@ -13,6 +13,7 @@ from lumos_df.model.library import names
 from lumos_df.model.software import SOFTWARE_ROW, Software
 from lumos_df.schema.dtypes import PRECISIONS
 from tests.conftest import ROOT
+from tools.fit_population import OF_XLA
 
 TRUTH = Path(os.environ.get("LUMOS_TRUTH", ROOT.parent / "shared" / "truth"))
 
@@ -162,6 +163,14 @@ def test_every_software_reads_and_makes_a_row(name: str) -> None:
     assert software.source
     assert row["launch_s"] == software.launch_s > 1e-6
     assert row["overlap_dp"] == software.overlap_dp
+
+
+def test_what_is_not_said_of_xla_is_what_sources_have_in_common() -> None:
+    """A fit to sources writes both files."""
+    xla, generic = vars(Software.read("MaxText")), vars(Software.read("generic"))
+    others = {name for name in generic if xla[name] != generic[name]}
+    assert others == {*OF_XLA, "name", "source"}
+    assert xla["passes"] == 1 < generic["passes"]
 
 
 def test_software_that_cannot_be_is_refused() -> None:
