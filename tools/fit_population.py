@@ -92,19 +92,22 @@ take four times as long, for the sake of one source, and intervals of unseen run
 def unlike(some: Sequence[Source], chosen: Chosen, doublings: Callable[[MeasuredRuns], Array] | None = None) -> float:
     """Return what it adds to the spread that runs of a kind were in no fit: a logarithm, or that a doubling.
 
+    Sources weigh as many runs of the kind as they have, no more than a fit lets them count: one run says little.
+
     Args:
         some: the sources.
         chosen: which runs of a part are of the kind.
         doublings: how far each is from what the fit saw, where that is a number.
     """
     without, values = common(_only(some, lambda part: ~chosen(part))), common(some)
-    held = _only(some, chosen)
-    square = 0.0
-    for source in held:
-        for part in source.parts:
+    square, runs = 0.0, 0.0
+    for source in _only(some, chosen):
+        for part, weight in zip(source.parts, source.weights(), strict=True):
             by_none, by_all = (off(part, figures) for figures in (without, values))
             distance = np.ones(len(part)) if doublings is None else doublings(part)
-            square += float(np.mean((by_none**2 - by_all**2) / distance**2)) / (len(held) * len(source.parts))
+            square += weight * float(np.sum((by_none**2 - by_all**2) / distance**2))
+            runs += weight * len(part)
+    square /= runs
     return float(np.sqrt(max(square, 0.0)) * _NORMAL_80)
 
 
