@@ -79,7 +79,6 @@ SHARED: Final = {
     "compute_factor": Prior(1.05, 0.1),
     "expert_factor": Prior(1.5, 0.3),
     "network_share": Prior(0.5, 0.5, high=1.0),
-    "tp_hidden": Prior(0.3, 0.5, high=1.0),
     "gemm@hopper@bf16": Prior(1.1, 0.15),
     "gemm@hopper@fp8": Prior(1.0, 0.15),
     "gemm@blackwell@bf16": Prior(1.0, 0.15),
@@ -88,8 +87,8 @@ SHARED: Final = {
 """Figures that sources share: columns of SOFTWARE_COLUMNS, and `gemm@GENERATION@PRECISION`, the time of matrix products
 in training over the measured kernel. Values and spreads are of the order that profilers show. What moves by less than
 others' spread whatever the sources say keeps the value that profilers show in the file of `GENERIC`: time of
-collectives, routing and a layer's step on the host, what the optimizer moves, what hides in the backward pass and slows
-it down."""
+collectives, routing and a layer's step on the host, what the optimizer moves, what of tensor parallelism hides, also in
+the backward pass, and slows it down."""
 
 _SPREAD: Final = np.array([prior.spread for prior in SHARED.values()])
 
