@@ -1,4 +1,4 @@
-"""Operators that a host without a GPU calls for one parameter after another, behind the backward pass of a step."""
+"""Operators that are called for one parameter after another, behind the backward pass of a step."""
 
 import re
 from dataclasses import dataclass
@@ -66,8 +66,8 @@ def parameter_loops(advised: AdvisedJob, place: int, *, of_optimizer: bool) -> P
         call=outer[at],
         run=run[at],
         parameters=int(parameters[at].max(initial=0)),
-        between_ns=float((usual * _least(kind[at], gap)).sum()),
-        latency_ns=float((usual * _least(kind[at], lasts)).sum()),
+        between_ns=float((usual * least_of_kind(kind[at], gap)).sum()),
+        latency_ns=float((usual * least_of_kind(kind[at], lasts)).sum()),
     )
 
 
@@ -89,7 +89,7 @@ def _last(rows: Rows, node: NDArray[np.int64]) -> NDArray[np.int64]:
     return begins
 
 
-def _least(kind: NDArray[np.int64], ns: NDArray[np.int64]) -> NDArray[np.float64]:
+def least_of_kind(kind: NDArray[np.int64], ns: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return of each row what a quarter of its kind stay below, ns: the smallest tensors take as long [k].
 
     Biases and gains of norms are half of the tensors of most models.

@@ -1,12 +1,14 @@
 """Operators called for one parameter after another; the gain is that of the job in which one call does it for all."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lumos_df.advice.rules import parameter_loop
-from tests.advice.emulated import Advised, advice_on
+from tests.advice.emulated import Advised, advice_on, advised, true_gain_ns
+from tests.emulator import FaultyJob
 from tests.trace.literal import Event, annotation, op, write
 
 STEPS, PARAMETERS = 4, 20
@@ -88,3 +90,27 @@ def test_a_loop_over_parameters_is_the_first_advice(tmp_path: Path, passes: int,
 )
 def test_what_repeats_for_another_reason_is_left_alone(tmp_path: Path, other: dict[str, Any]) -> None:
     assert not list(parameter_loop.remedies(job(tmp_path, **other).job))
+
+
+@pytest.mark.parametrize("small", [{}, {"layers": 6, "hidden": 256, "heads": 4, "vocabulary": 1024, "batch": 32}])
+def test_a_loop_that_launches_kernels_goes_with_what_is_as_long_for_small_ones(
+    tmp_path: Path, small: dict[str, Any]
+) -> None:
+    together = replace(FaultyJob(ranks=2, averages="at once"), **small)
+    alone = replace(together, averages="one by one")
+    first = advised(tmp_path, alone).first
+    assert first.remedy.rule == "parameter_loop"
+    assert first.remedy.what.startswith("aten::lerp_ run for each of ")
+    true = true_gain_ns(alone, together)
+    assert first.gain_ns == pytest.approx(true, rel=0.1)
+    assert first.low_ns < true < first.high_ns
+
+
+def test_one_call_for_all_is_fine(tmp_path: Path) -> None:
+    said = advised(tmp_path, FaultyJob(ranks=1, steps=2, averages="at once"))
+    assert not list(parameter_loop.remedies(said.job))
+
+
+def test_an_optimizer_on_a_gpu_is_that_of_another_rule(tmp_path: Path) -> None:
+    said = advised(tmp_path, FaultyJob(ranks=1, steps=2, unfused_optimizer=True))
+    assert not list(parameter_loop.remedies(said.job))

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
+from typing import Final, Literal
 
 from tests.emulator import training
 from tests.emulator.engine import Engine, Process, Signal
@@ -45,6 +45,8 @@ class FaultyJob(Job):
     """Passes of a step, of which the last one reduces gradients."""
     sparse: bool = False
     """The table's gradient holds the rows that were read, which all ranks gather."""
+    averages: Literal["", "at once", "one by one"] = ""
+    """How averages of parameters are made behind each update."""
     casts: int = 0
     """In so many of them parameters in float32 are cast to 16 bits."""
 
@@ -78,6 +80,12 @@ class _FaultyTrainer(Trainer):
                 yield from self._broadcast(step, prod(shape))
             yield from self._main.order(COMMUNICATION_STREAM, COMPUTE_STREAM)
         yield from super()._step(step)
+        if self._job.averages == "at once":
+            together = native("multi_tensor_apply_kernel<LerpFunctor>", 3 * self._parameters, 108)
+            yield from self._main.run(Operator("aten::_foreach_lerp_", (), (together,)))
+        for shape in self._shapes if self._job.averages == "one by one" else ():
+            work = elementwise("lerp", prod(shape), 3)
+            yield from self._main.run(Operator("aten::lerp_", (shape, shape, ()), (work,)))
         for _ in range(self._job.evaluations if self._rank == 0 else 0):
             tape: list[Saved] = []
             yield from self._forward(self._model, tape, Counter())

@@ -75,7 +75,7 @@ def _gone_ns(advised: AdvisedJob, apply: Callable[[ChangedGraph], None]) -> int:
     transfer = np.append(graph.transfer - changed.transfer, 0)[graph.instance]
     less = np.where(graph.instance == NONE, graph.own - changed.own, transfer)
     on_gpu = np.concatenate([rows.on_gpu for rows in advised.ranks]) & advised.simulated
-    return int(less[on_gpu].sum()) // len(advised.steps_ns)
+    return round(int(less[on_gpu].sum()) / len(advised.steps_ns))
 
 
 def _tables(rows: Rows, code: NDArray[np.int32], words: list[str]) -> _Tables:

@@ -5,22 +5,28 @@ from typing import Final
 
 import numpy as np
 
-from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.host_parameter_loops import ParameterLoops, parameter_loops
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.host_calls import without_calls
+from lumos_df.advice.host_parameter_loops import ParameterLoops, least_of_kind, parameter_loops
 from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.same_rows import ordinals
+from lumos_df.graph.simulate.forward import inherited
 
 _NAMED: Final = 3
 """Operators that are named: more do not fit on the line."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
-    """Propose that a host without a GPU call operators once for all parameters, behind the backward pass.
+    """Propose that operators be called once for all parameters, behind the backward pass.
 
-    The optimizer's loop, if torch has that optimizer fused, and those of the program are two changes.
+    Without a GPU the optimizer's loop, if torch has that optimizer fused, and those of the program are two changes.
+    With one the optimizer's is that of `unfused_optimizer`.
     """
     if any(rows.on_gpu.any() for rows in advised.ranks):
+        yield from _launched(advised)
         return
     for of_optimizer in (True, False):
         found = [parameter_loops(advised, place, of_optimizer=of_optimizer) for place in range(len(advised.ranks))]
@@ -44,6 +50,47 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             uncertainty=latency / 2 / gain,
             apply=apply,
         )
+
+
+def _launched(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose the same of loops of the program whose operators launch kernels: all but one parameter's calls go.
+
+    What a kernel takes however small its tensor, and the gap before it, goes with them; what grows with the tensors
+    stays.
+    """
+    found = [parameter_loops(advised, place, of_optimizer=False) for place in range(len(advised.ranks))]
+    again = [
+        loops.call[ordinals(packed(rows.step[loops.call], rows.name[loops.call])) > 0]
+        for rows, loops in zip(advised.ranks, found, strict=True)
+    ]
+    if not any(map(len, again)):
+        return
+    graph = advised.event_graph
+    _, without = without_calls(advised, again)
+    inside, least = np.zeros(len(graph.own), np.bool_), np.zeros(len(graph.own), np.int64)
+    for rows, call, base in zip(advised.ranks, again, graph.base[:-1].tolist(), strict=True):
+        called = np.zeros(len(rows), np.bool_)
+        called[call] = True
+        kernel = np.flatnonzero(inherited(called, rows.parent) & rows.on_gpu)
+        inside[base + kernel] = True
+        least[base + kernel] = least_of_kind(rows.name[kernel].astype(np.int64), graph.own[base + kernel])
+    gaps = inside[graph.dst] & (graph.lag > 0)
+
+    def apply(changed: ChangedGraph) -> None:
+        kept = np.maximum(changed.own[inside] - least[inside], 0)
+        without(changed)
+        changed.own[inside] = kept
+        changed.lag[gaps] = 0
+
+    lasts = format_ns(round(int(least[inside & advised.simulated].sum()) / len(advised.steps_ns)))
+    yield Remedy(
+        rule="parameter_loop",
+        what=f"{_listed(advised, found)} run for each of {max(loops.parameters for loops in found)} parameters, and "
+        f"kernels take {lasts} a step more than for all at once, besides their launches: torch._foreach_*",
+        known=Known.MODELLED,
+        rests_on=format_count(sum(map(len, again)), "operator"),
+        apply=apply,
+    )
 
 
 def _listed(advised: AdvisedJob, found: list[ParameterLoops]) -> str:
