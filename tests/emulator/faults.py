@@ -18,6 +18,8 @@ from tests.emulator.training import Outcome, Saved, Trainer
 _TRIED: Final = (1.0, 1.2, 1.7, 2.5, 3.0, 4.0)
 """How many times as long as the fastest algorithms take that a convolution tries out."""
 _LATE_NS: Final = 20_000_000
+_SPARSE_TRAVERSALS: Final = 35
+"""Tensors that an update of rows reads and writes, of as many elements as these have."""
 _SENT: Final = Work("kernel", "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
 
 
@@ -151,6 +153,13 @@ class _FaultyTrainer(Trainer):
             rows = Operator("aten::_sparse_coo_tensor_unsafe", dense.shapes, (native("copy_rows", 2 * read, 64),))
             saved = replace(saved, function=replace(function, backward=(rows,), parameters=()))
         yield from super()._propagate(step, saved, reduced)
+
+    def _update(self) -> Process:
+        yield from super()._update()
+        if self._job.sparse:
+            read = self._job.ranks * self._job.tokens * self._job.hidden
+            work = native("sparse_adam", _SPARSE_TRAVERSALS * read, 108)
+            yield from self._main.run(Operator("aten::sparse_adam", (), (work,)))
 
     def _convolve(self) -> Process:
         image, weight = (self._job.batch, 256, 32, 32), (256, 256, 3, 3)

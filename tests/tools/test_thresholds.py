@@ -20,6 +20,7 @@ NO_DECISION = {
     "advice.ranked_advice._EIGHT_OF_TEN",
     "advice.rules.attention_precision._DIMENSIONS",
     "advice.rules.data_loader._MOST",
+    "advice.rules.dense_embedding_gradient._SPARSE_TRAFFIC",
     "advice.rules.double_precision._HALF",
     "advice.rules.extra_work._NAMED",
     "advice.rules.fused_elementwise._NAMES",
