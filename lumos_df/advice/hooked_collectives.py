@@ -105,7 +105,7 @@ def _called_by(advised: AdvisedJob, kinds: tuple[str, ...], hook: re.Pattern[str
         np.concatenate([getattr(rows, name)[row[trace == k]] for k, rows in enumerate(advised.ranks)]).astype(np.int64)
         for name in ("in_bytes", "group", "step", "collective")
     )
-    element = np.concatenate([_element_bytes(advised, k, row[trace == k]) for k in range(len(advised.ranks))])
+    element = np.concatenate([element_bytes(advised, k, row[trace == k]) for k in range(len(advised.ranks))])
     node = graph.base[trace] + row
     instance = graph.instance[node].astype(np.int64)
     unit = dense(np.where(instance >= 0, instance, len(graph.members) + np.arange(len(node))))
@@ -145,7 +145,7 @@ def _called(rows: Rows, kernel: NDArray[np.int64], kinds: tuple[str, ...], hook:
     return called
 
 
-def _element_bytes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> NDArray[np.int64]:
+def element_bytes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the size of the elements that some rows of a rank communicate, bytes; of an unknown type 0 [rows]."""
     if not len(row):
         return np.empty(0, np.int64)

@@ -1,7 +1,9 @@
 """What ranks send to one another in each step although nothing learns from it: what if they did not."""
 
+import json
 import re
 from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.half_transfers import may_have_waited
+from lumos_df.advice.hooked_collectives import element_bytes
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import DDP_FORWARD, NODE
@@ -38,6 +41,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose to leave out broadcasts of as much as gradients take, and gathers from which nothing learns."""
     for kind, said in _SENT.items():
         found = [_unlearnt(rows, kind) for rows in advised.ranks]
+        if kind == "all_gather":
+            found = [_unused(advised, place, *each) for place, each in enumerate(found)]
         call, kernel = ([each[column] for each in found] for column in (0, 1))
         if not all(map(len, kernel)):
             continue
@@ -93,3 +98,27 @@ def _unlearnt(rows: Rows, kind: str) -> tuple[NDArray[np.int64], NDArray[np.int6
         )
         kernel = kernel[(2 * sent >= given)[rows.step[kernel]]]
     return np.unique(call[kernel]).astype(np.int64), kernel
+
+
+def _unused(
+    advised: AdvisedJob, place: int, call: NDArray[np.int64], kernel: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return those operators and kernels of gathers, as `_unlearnt` does, whose result no loss is made of.
+
+    What was gathered without gradients may still be what others are held against, as in contrastive learning: then an
+    operator that something goes back through takes a tensor of as many elements. Without shapes nothing is told.
+    """
+    rows = advised.ranks[place]
+    if not len(kernel):
+        return call, kernel
+    code, words = advised.texts(place, "input_dims")
+    learnt = np.unique(code[np.unique(rows.forward[rows.forward >= 0])])
+    shapes = [shape for at in learnt[learnt >= 0].tolist() for shape in json.loads(words[at])]
+    taken = {
+        prod(shape) for shape in shapes if isinstance(shape, list) and all(isinstance(size, int) for size in shape)
+    }
+    gathered = rows.in_bytes[kernel] * rows.group_size[kernel] // np.maximum(element_bytes(advised, place, kernel), 1)
+    unused = ~np.isin(gathered, np.array(sorted(taken), np.int64)) & bool(taken)
+    kernel = kernel[unused]
+    issued = rows.nearest(rows.named(_CALLS.match) & (rows.kind == CPU_OP), kernel.astype(np.int32))
+    return np.intersect1d(call, issued), kernel
