@@ -17,6 +17,7 @@ from lumos_df.advice.evidence import evidence
 from lumos_df.advice.ranked_advice import Advice, ranked
 from lumos_df.advice.remedy import Remedy
 from lumos_df.advice.rules import RULES
+from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_bytes, format_ns
 from lumos_df.graph.job import groups, load
 from lumos_df.trace.ingest import ingest
@@ -92,6 +93,8 @@ def advice_on(folder: Path) -> Advised:
     of_job = AdvisedJob(corpus, loaded, loaded.replay())
     found = ranked(of_job, [remedy for rule in RULES for remedy in rule(of_job)])
     for advice in found:
+        # A screen leaves out what looks like the parameters of a C++ function.
+        assert plain(advice.remedy.what) == advice.remedy.what or "::" in advice.remedy.what
         if advice.worthwhile and not (advice.remedy.view or advice.remedy.switches or advice.remedy.bought):
             assert FIGURE.findall(advice.remedy.what)[0] in shown_figures(of_job, advice.remedy), advice.remedy.what
     return Advised(of_job, found)

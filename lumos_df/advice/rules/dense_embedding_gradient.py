@@ -63,7 +63,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="dense_embedding_gradient",
         what=f"gradients of whole embeddings, of {elements:,} elements of which all samples read {read:.1%} or less, "
-        f"take {format_ns(_gone_ns(advised, apply))} of the GPU a step: torch.nn.Embedding(sparse=True), SparseAdam",
+        f"take {format_ns(_gone_ns(advised, apply))} of the GPU a step: sparse=True of torch.nn.Embedding, SparseAdam",
         known=Known.MODELLED,
         rests_on=format_count(count, "gradient"),
         apply=apply,

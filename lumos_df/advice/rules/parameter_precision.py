@@ -32,7 +32,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="parameter_precision",
         what=f"{format_bytes(int(gathers.moved[single].sum()) // steps)} of parameters are gathered in float32 from "
-        "each rank a step, to multiply in 16 bits: gather them in 16 (MixedPrecision(param_dtype=torch.bfloat16))",
+        "each rank a step, to multiply in 16 bits: gather them in 16 (param_dtype of MixedPrecision)",
         known=Known.REPLAYED,
         rests_on=format_count(int(np.count_nonzero(single)), "gather"),
         apply=apply,
