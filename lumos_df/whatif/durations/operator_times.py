@@ -251,10 +251,10 @@ def times(
     else:
         passes = np.isin(about.structure.phase[kernels.row], (FORWARD, BACKWARD, RECOMPUTE))
         after = np.where(unknown, unknown_work.like_others(kernels, after, passes, tokens(change)), after)
-    faster, growth = change.measured_on.memory_rate / change.runs_on.memory_rate, _growth(change)
+    faster, grown = change.measured_on.memory_rate / change.runs_on.memory_rate, growth(change)
     # Lists of parameters are recorded without shapes: how many samples there are is nothing to them.
-    of_parameters = updates(about, change.old, kernels.row) | (unknown & (growth == 1) & _optimizes(about, kernels.row))
-    after = np.where(of_parameters & (unknown | (growth != 1)), kernels.time * growth * faster, after)
+    of_parameters = updates(about, change.old, kernels.row) | (unknown & (grown == 1) & _optimizes(about, kernels.row))
+    after = np.where(of_parameters & (unknown | (grown != 1)), kernels.time * grown * faster, after)
     after *= _shared_out(anchor, change, rank, kernels.row)
     if change.old.sp != change.new.sp:
         apart = token_shares.between_products(about, anchor.job.graphs[rank], change.old)[kernels.row]
@@ -369,11 +369,17 @@ def _shared_out(anchor: RecordedJob, change: PlannedChange, rank: int, row: NDAr
     return np.where(updating, states, np.where(clearing, gradients, 1.0))
 
 
-def _growth(change: PlannedChange) -> float:
+def growth(change: PlannedChange) -> float:
     """Return by how much the parameters of a rank grow; DualPipe's ranks have two stages each."""
     copies = 2 if change.settings.schedule == "dualpipe" else 1
     new = replace(change.new, layers=change.new.layers and copies * change.new.layers)
     return parameters(new, change.tables) / parameters(change.old, change.tables)
+
+
+def layers_grown(change: PlannedChange) -> float:
+    """Return by how much more layers a rank has; DualPipe's ranks have two stages each."""
+    copies = 2 if change.settings.schedule == "dualpipe" else 1
+    return copies * _ratio(change.new.layers, change.old.layers) / _ratio(change.new.pp, change.old.pp)
 
 
 def collectives(anchor: RecordedJob, rank: int) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
