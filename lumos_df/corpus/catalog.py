@@ -5,22 +5,20 @@ folder where it was written when it is attached to another database, so a corpus
 """
 
 import errno
-import hashlib
 import hmac
 import os
 import re
-import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lumos_df.base.errors import ROOM, CorpusError, QueryError, nearest, shortage
-from lumos_df.base.files import publish_file, publish_files
+from lumos_df.base.files import publish_file
 from lumos_df.base.kernel_cache import folder as cache_folder
 from lumos_df.corpus import definitions, summaries
+from lumos_df.corpus.catalog_file import MARK, digest_of, folder_of, offer, placed, publish, signature
 from lumos_df.corpus.engine import engine
 from lumos_df.corpus.layout import CATALOG, SIGNATURE, check
 from lumos_df.corpus.object_store import opened
@@ -30,7 +28,6 @@ from lumos_df.schema import TABLES
 if TYPE_CHECKING:
     import duckdb
 
-_KEY_BYTES: Final = 32
 _LOG: Final = f"{CATALOG}.wal"
 _MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
 _CHANGED: Final = re.compile(
@@ -168,8 +165,8 @@ def _open(corpus: Path, script: tuple[str, ...]) -> "duckdb.DuckDBPyConnection |
     DuckDB sees the file only then: to ask a view of it by whom it was made would run that view.
     """
     with suppress(OSError, engine.Error):
-        stated = (corpus / SIGNATURE).read_bytes()
-        if _has_log(corpus) or not hmac.compare_digest(stated, _signature(script, (corpus / CATALOG).read_bytes())):
+        stated, content = (corpus / SIGNATURE).read_bytes(), (corpus / CATALOG).read_bytes()
+        if _has_log(corpus) or not hmac.compare_digest(stated, signature(corpus, _digest(corpus, script), content)):
             return None
         return engine.connect(corpus / CATALOG, read_only=True)
     return None
@@ -184,17 +181,42 @@ def _write(corpus: Path, script: tuple[str, ...], *, new: bool = False) -> None:
     """Write the catalogue: of one with the same views that is kept, or else of nothing."""
     of_corpus, of_all = script[:2], script[2:]
     # To bind all views takes most of the time that a small trace takes to ingest, and they are alike in every corpus.
-    template = cache_folder() / f"views-{_fingerprint((engine.__version__, *of_all))[:12]}.duckdb"
+    kept = cache_folder() / f"views-{digest_of((engine.__version__, _marked(corpus), *of_all))[:12]}.duckdb"
     tables_read = () if new else ("FROM " + ", ".join(f"(SELECT 1 FROM {table.name} LIMIT 0)" for table in TABLES),)
     content = b""
     with suppress(OSError, engine.Error, CorpusError):
-        content = _content(corpus, (*of_corpus, *tables_read), template.read_bytes())
+        content = _content(corpus, (*of_corpus, *tables_read), kept.read_bytes())
     if not content:
-        content = _content(corpus, script)
+        content = _content(corpus, (_marked(corpus), *script[1:]))
+        if MARK.encode() not in content:  # DuckDB writes a text in two pieces where a part of a block ends
+            content = _content(corpus, (_marked(corpus, before=" " * len(MARK)), *script[1:]))
         with suppress(OSError):
-            publish_file(template, content)
+            publish_file(kept, content)
+        content = _content(corpus, of_corpus, content)
     (corpus / _LOG).unlink(missing_ok=True)
-    publish_files(corpus, {CATALOG: content, SIGNATURE: _signature(script, content)})
+    publish(corpus, _digest(corpus, script), content)
+    if new:
+        _offer(corpus, _digest(corpus, script), kept)
+
+
+def _marked(corpus: Path, *, before: str = "") -> str:
+    """Return the macro of the corpus's folder with the mark in its place, and some spaces before."""
+    return definitions.of_corpus(corpus, "", before + MARK)[0]
+
+
+def _digest(corpus: Path, script: tuple[str, ...]) -> str:
+    """Return the digest of what makes a catalogue, wherever its corpus is."""
+    return digest_of((_marked(corpus), *script[1:]))
+
+
+def _offer(corpus: Path, digest: str, kept: Path) -> None:
+    """Offer the catalogue that is kept to new corpora, if DuckDB reads what is made of it without DuckDB."""
+    with suppress(OSError, ValueError, engine.Error), tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy.duckdb"
+        copy.write_bytes(placed(kept.read_bytes(), folder_of(corpus)))
+        with engine.connect(copy, read_only=True) as connection:
+            if connection.execute(f"SELECT {definitions.FOLDER}()").fetchall() == [(folder_of(corpus),)]:
+                offer(corpus, digest, kept)
 
 
 def _content(corpus: Path, script: tuple[str, ...], kept: bytes = b"") -> bytes:
@@ -214,28 +236,6 @@ def _content(corpus: Path, script: tuple[str, ...], kept: bytes = b"") -> bytes:
             (_run if kept else _define)(connection, script)
             connection.commit()
         return draft.read_bytes()
-
-
-def _fingerprint(script: tuple[str, ...]) -> str:
-    return hashlib.sha256("\0".join(script).encode()).hexdigest()
-
-
-def _signature(script: tuple[str, ...], content: bytes) -> bytes:
-    """Return this user's signature under a catalogue file and the script that made it."""
-    return hmac.new(signing_key(), _fingerprint(script).encode() + content, "sha256").hexdigest().encode()
-
-
-@cache
-def signing_key() -> bytes:
-    """Return this user's key, made on first use; where it cannot be kept, one for this process."""
-    file = cache_folder() / "catalog.key"
-    with suppress(OSError):
-        if not file.exists():
-            publish_file(file, secrets.token_bytes(_KEY_BYTES), mode=0o600)
-        key = file.read_bytes()
-        if len(key) == _KEY_BYTES:
-            return key
-    return secrets.token_bytes(_KEY_BYTES)
 
 
 def _run(connection: "duckdb.DuckDBPyConnection", script: tuple[str, ...]) -> None:
@@ -265,7 +265,7 @@ def _script(corpus: Path) -> tuple[str, ...]:
     """Return the statements that make the catalogue of a corpus; only the first two say where it is."""
     folder, kept = summaries.current(corpus)
     return (
-        *definitions.of_corpus(corpus, folder),
+        *definitions.of_corpus(corpus, folder, folder_of(corpus)),
         *definitions.of_tables(corpus, kept),
         *definitions.of_views(kept),
     )

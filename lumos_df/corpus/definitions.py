@@ -8,11 +8,12 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from lumos_df.corpus.catalog_file import partitioned
 from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, table_glob
 from lumos_df.corpus.view_files import View, macros, views
 from lumos_df.schema import STALLS, TABLES, Table
 
-_FOLDER: Final = "_corpus_folder"
+FOLDER: Final = "_corpus_folder"
 """Macro of the folder where the tables lie, as the beginning of a glob."""
 _SUMMARIES: Final = "_summary_folder"
 """Macro of the folder of summaries below it."""
@@ -37,22 +38,22 @@ _DUCKDB_TYPES: Final = {
 }
 
 
-def of_corpus(corpus: Path, summaries: str) -> tuple[str, str]:
+def of_corpus(corpus: Path, summaries: str, written_in: str) -> tuple[str, str]:
     """Return the macros of the corpus's folder, and of the folder of its summaries in it.
 
     DuckDB has no setting for the folder of the open database, but derives `temp_directory` from it; any other value
-    of that setting means that the catalogue is attached to another database.
+    of that setting means that the catalogue is attached to another database: its folder is where it was `written_in`,
+    as the beginning of a glob, or spaces and that.
     """
-    written_in = quoted(glob.escape(f"{corpus.resolve()}/"))
     mark = quoted(f"{CATALOG}.tmp")
     setting = "current_setting('temp_directory')"
-    of_database = f"regexp_replace(replace({setting}, {mark}, ''), '([*?[])', '[\\1]', 'g')"
-    folder = f"CASE WHEN suffix({setting}, {mark}) THEN {of_database} ELSE {written_in} END"
-    if _partitioned(corpus):
+    folder = f"regexp_replace(replace({setting}, {mark}, ''), '([*?[])', '[\\1]', 'g')"
+    if partitioned(corpus):
         moved = "the corpus now lies below a folder with = in its name: open it once with lumos-df sql"
-        folder = f"CASE WHEN contains({folder}, '=') THEN error({quoted(moved)}) ELSE {folder} END"
+        folder = f"CASE WHEN contains({setting}, '=') THEN error({quoted(moved)}) ELSE {folder} END"
+    folder = f"CASE WHEN suffix({setting}, {mark}) THEN {folder} ELSE ltrim({quoted(written_in)}) END"
     return (
-        f"CREATE OR REPLACE MACRO {_FOLDER}() AS {folder}",
+        f"CREATE OR REPLACE MACRO {FOLDER}() AS {folder}",
         f"CREATE OR REPLACE MACRO {_SUMMARIES}() AS {quoted(f'{summaries}/')}",
     )
 
@@ -63,9 +64,7 @@ def of_tables(corpus: Path, kept: Container[str]) -> Iterator[str]:
         if table.name in kept:
             select = f"SELECT {_columns(table)} FROM {_summary(table.name)}"
         elif _has_files(corpus, table):
-            select = _rows_of(
-                table, f"{_FOLDER}() || {quoted(table_glob(table.name))}", partitioned=_partitioned(corpus)
-            )
+            select = _rows_of(table, f"{FOLDER}() || {quoted(table_glob(table.name))}", partitioned=partitioned(corpus))
         else:
             select = _no_rows(table)
         yield f"CREATE VIEW {table.name}({_columns(table)}) AS {select}"
@@ -75,16 +74,8 @@ def of_tables(corpus: Path, kept: Container[str]) -> Iterator[str]:
 def of_files(corpus: Path, table: Table, files: Sequence[Path]) -> str:
     """Return the statement that defines a stored table by some of its files."""
     paths = f"[{', '.join(quoted(glob.escape(str(file.resolve()))) for file in files)}]"
-    select = _rows_of(table, paths, partitioned=_partitioned(corpus)) if files else _no_rows(table)
+    select = _rows_of(table, paths, partitioned=partitioned(corpus)) if files else _no_rows(table)
     return f"CREATE VIEW {table.name}({_columns(table)}) AS {select}"
-
-
-def _partitioned(corpus: Path) -> bool:
-    """Whether DuckDB may take `trace_id` from the path, and skip files by it, also in a join.
-
-    It would take `rank=0` in the path of the corpus itself for a column, too.
-    """
-    return "=" not in str(corpus.resolve())
 
 
 def _columns(table: Table) -> str:
@@ -123,7 +114,7 @@ def _over_summary(view: View) -> str:
 
 
 def _summary(name: str) -> str:
-    return f"read_parquet({_FOLDER}() || {_SUMMARIES}() || {quoted(f'{name}-*.parquet')}, hive_partitioning = false)"
+    return f"read_parquet({FOLDER}() || {_SUMMARIES}() || {quoted(f'{name}-*.parquet')}, hive_partitioning = false)"
 
 
 def _has_files(corpus: Path, table: Table) -> bool:

@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
+from lumos_df.corpus.sql_folder import sql_folder
 from lumos_df.schema import OPERATORS
 
 _VIEW: Final = re.compile(
@@ -68,13 +69,6 @@ class Macro:
     columns: tuple[ViewColumn, ...]
     sql: str
     """The `CREATE MACRO` statement."""
-
-
-def sql_folder() -> Path:
-    """Return the folder of the view files: inside an installed package, else at the root of the repository."""
-    package = Path(__file__).parent.parent
-    installed = package / "sql"
-    return installed if installed.is_dir() else package.parent / "sql"
 
 
 @cache

@@ -13,6 +13,7 @@ from lumos_df.base.kernel_cache import COMPILING, compiled
 from lumos_df.base.location import is_url
 from lumos_df.base.runner import Engine, Progress, Report, map_items, works_here
 from lumos_df.base.runner import shard as shard_of
+from lumos_df.corpus.catalog_file import publish_kept
 from lumos_df.corpus.folder import open_for_writing, trace_ids
 from lumos_df.corpus.layout import CATALOG, MANIFEST
 from lumos_df.corpus.object_store import stored
@@ -215,9 +216,11 @@ class _CatalogBeside:
 
 
 def _write_catalog(folder: Path, *, new: bool) -> None:
-    from lumos_df.corpus import catalog  # noqa: PLC0415  # DuckDB is needed only for a new corpus
+    if not (folder / MANIFEST).exists() or (folder / CATALOG).exists():
+        return
+    if not new or not publish_kept(folder):
+        from lumos_df.corpus import catalog  # noqa: PLC0415  # DuckDB, for the first catalogue of these views
 
-    if (folder / MANIFEST).exists() and not (folder / CATALOG).exists():
         catalog.write_catalog(folder, new=new)
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lumos_df.base.errors import CorpusError, QueryError
-from lumos_df.corpus import catalog, definitions, layout, view_files
+from lumos_df.corpus import catalog, catalog_file, definitions, layout, view_files
 from lumos_df.schema import TABLES, TRACES, Table, TableColumn
 from lumos_df.schema.arrow import arrow_schema
 from tests.corpus.traces import put_trace
@@ -264,13 +264,13 @@ def test_a_catalogue_of_another_user_is_made_anew(
 ) -> None:
     catalog.connect(corpus).close()
     before = (corpus / layout.SIGNATURE).read_bytes()
-    monkeypatch.setattr(catalog, "cache_folder", lambda: tmp_path)
-    catalog.signing_key.cache_clear()
+    monkeypatch.setattr(catalog_file, "cache_folder", lambda: tmp_path)
+    catalog_file.signing_key.cache_clear()
     with catalog.connect(corpus) as connection:
         assert busy(connection) == [(TRACE, 30)]
     assert (corpus / layout.SIGNATURE).read_bytes() != before
     assert (tmp_path / "catalog.key").stat().st_mode & 0o077 == 0
-    catalog.signing_key.cache_clear()
+    catalog_file.signing_key.cache_clear()
 
 
 def test_views_that_came_later_are_never_run(corpus: Path) -> None:
@@ -348,7 +348,8 @@ def test_a_table_that_the_corpus_was_made_without_is_empty_until_it_arrives(
 def kept_catalogs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the catalogue's views be kept in a folder of the test."""
     folder.mkdir()
-    monkeypatch.setattr(catalog, "cache_folder", lambda: folder)
+    for module in (catalog, catalog_file):
+        monkeypatch.setattr(module, "cache_folder", lambda: folder)
     return folder
 
 
@@ -374,6 +375,41 @@ def test_a_catalogue_is_made_of_the_one_that_is_kept_as_of_nothing(
     with duckdb.connect() as client:
         attach(client, tmp_path / "second")
         assert busy(client, "mine.") == [(TRACE, 30), ("b", 10)]
+
+
+@pytest.mark.parametrize("name", ["it's [a]*b ü", "x" * 200])
+def test_the_catalogue_of_a_new_corpus_is_a_copy_that_duckdb_and_connect_take(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kept_catalogs(tmp_path / "kept", monkeypatch)
+    first, second = tmp_path / "first", tmp_path / name / "second"
+    for folder in (first, second):
+        shutil.copytree(files, folder)
+    assert not catalog_file.publish_kept(first)
+    catalog.write_catalog(first, new=True)
+    assert catalog_file.publish_kept(second)
+    shutil.rmtree(first)
+    before = (second / layout.CATALOG).stat()
+    for opened in (plain(second), catalog.connect(second)):
+        with opened as client:
+            assert busy(client) == [(TRACE, 30)]
+    assert (second / layout.CATALOG).stat().st_ino == before.st_ino
+    with duckdb.connect() as client:
+        attach(client, second)
+        assert busy(client, "mine.") == [(TRACE, 30)]
+
+
+@pytest.mark.parametrize("name", ["rank=7", "x" * 200 + "/" + "y" * 200 + "/" + "z" * 200])
+def test_a_new_corpus_whose_folder_is_no_such_text_gets_no_copy(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kept_catalogs(tmp_path / "kept", monkeypatch)
+    first, second = tmp_path / "first", tmp_path / name / "second"
+    for folder in (first, second):
+        shutil.copytree(files, folder)
+    catalog.write_catalog(first, new=True)
+    assert not catalog_file.publish_kept(second)
+    assert not (second / layout.CATALOG).exists()
 
 
 def test_a_kept_catalogue_that_does_not_read_is_made_again(

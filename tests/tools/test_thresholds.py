@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lumos_df.base.kernel_cache import PACKAGE
-from lumos_df.corpus.view_files import sql_folder
+from lumos_df.corpus.sql_folder import sql_folder
 from tools.thresholds import effects, page, thresholds
 
 NO_DECISION = {

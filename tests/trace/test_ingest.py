@@ -19,7 +19,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lumos_df.base.errors import CorpusError
 from lumos_df.corpus import folder as writing
-from lumos_df.corpus.catalog import connect, write_catalog
+from lumos_df.corpus.catalog import connect
+from lumos_df.corpus.catalog_file import publish_kept
 from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, MANIFEST, STAGING
 from lumos_df.corpus.staging import Staging, create
 from lumos_df.trace import formats
@@ -246,11 +247,11 @@ def test_the_catalogue_of_a_new_corpus_is_written_while_a_large_file_is_read(
     files = [small(tmp_path / f"job/rank{rank}.json", f"operator {rank}") for rank in range(2)]
     threads: list[str] = []
 
-    def written(folder: Path, *, new: bool) -> None:
+    def written(folder: Path) -> bool:
         threads.append(current_thread().name)
-        write_catalog(folder, new=new)
+        return publish_kept(folder)
 
-    monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", written)
+    monkeypatch.setattr("lumos_df.trace.ingest.publish_kept", written)
     for large, name in ((0, "lumos-df-catalog_0"), (1 << 40, "MainThread")):
         monkeypatch.setattr("lumos_df.trace.intake._LARGE", large)
         assert counts(ingest(files, tmp_path / name, workers=1)) == (2, 0, 0)
@@ -283,6 +284,7 @@ def test_a_catalogue_that_cannot_be_written_is_told_when_all_files_are_in(
         asked.append(folder)
         raise CorpusError(f"{folder}: no space")
 
+    monkeypatch.setattr("lumos_df.trace.ingest.publish_kept", lambda _: False)
     monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", refused)
     monkeypatch.setattr("lumos_df.trace.intake._LARGE", large)
     files = [small(tmp_path / f"job/rank{rank}.json", f"operator {rank}") for rank in range(3)]
@@ -299,6 +301,7 @@ def test_files_that_failed_are_named_though_there_is_no_room_for_the_catalogue_e
     def refused(folder: Path, **_: bool) -> NoReturn:
         raise CorpusError(f"{folder}: no space")
 
+    monkeypatch.setattr("lumos_df.trace.ingest.publish_kept", lambda _: False)
     monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", refused)
     (tmp_path / "bad.json").write_text("no JSON")
     result = ingest([small(tmp_path / "rank0.json"), tmp_path / "bad.json"], tmp_path / "corpus", workers=1)
