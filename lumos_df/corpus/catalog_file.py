@@ -48,7 +48,7 @@ def partitioned(corpus: Path) -> bool:
 
 def digest_of(statements: Iterable[str]) -> str:
     """Return the digest of the statements that define a catalogue but for its folder."""
-    return hashlib.sha256("\0".join(statements).encode()).hexdigest()
+    return _digest("\0".join(statements).encode())
 
 
 def signature(corpus: Path, digest: str, content: bytes) -> bytes:
@@ -64,17 +64,24 @@ def publish(corpus: Path, digest: str, content: bytes) -> None:
 def offer(corpus: Path, digest: str, kept: Path) -> None:
     """Offer a kept catalogue, and the digest of what defines it, to new corpora like one."""
     with suppress(OSError):
-        publish_file(_offered(corpus), f"{digest} {kept.name}".encode())
+        publish_file(_offered(corpus), f"{digest} {kept.name} {_digest(kept.read_bytes())}".encode())
 
 
 def publish_kept(corpus: Path) -> bool:
     """Write the catalogue of a new corpus as a copy of one that is kept; return False where that cannot be."""
     try:
-        digest, kept = _offered(corpus).read_text().split()
-        publish(corpus, digest, placed((cache_folder() / kept).read_bytes(), folder_of(corpus)))
+        digest, name, as_kept = _offered(corpus).read_text().split()
+        kept = (cache_folder() / name).read_bytes()
+        if _digest(kept) != as_kept:
+            return False
+        publish(corpus, digest, placed(kept, folder_of(corpus)))
     except (OSError, ValueError):
         return False
     return True
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def placed(content: bytes, folder: str) -> bytes:
@@ -82,8 +89,8 @@ def placed(content: bytes, folder: str) -> bytes:
     text, place = folder.encode(), content.index(MARK.encode())
     if len(text) > len(MARK):
         raise ValueError(f"longer than {len(MARK)} bytes: {folder}")
-    block = place - (place - _HEADERS_BYTES) % _BLOCK_BYTES
-    words = slice(place - place % _WORD_BYTES, place + len(MARK) + -len(MARK) % _WORD_BYTES + _WORD_BYTES)
+    block, start = place - (place - _HEADERS_BYTES) % _BLOCK_BYTES, place - place % _WORD_BYTES
+    words = slice(start, start + len(MARK) + _WORD_BYTES)
     copy = bytearray(content)
     checksum = int.from_bytes(copy[block : block + _WORD_BYTES], "little") ^ _sum(copy[words])
     copy[place : place + len(MARK)] = text.rjust(len(MARK))

@@ -399,6 +399,18 @@ def test_the_catalogue_of_a_new_corpus_is_a_copy_that_duckdb_and_connect_take(
         assert busy(client, "mine.") == [(TRACE, 30)]
 
 
+def test_a_kept_catalogue_that_was_damaged_is_not_copied(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = kept_catalogs(tmp_path / "kept", monkeypatch)
+    shutil.copytree(files, tmp_path / "corpus")
+    catalog.write_catalog(tmp_path / "corpus", new=True)
+    (file,) = kept.glob("views-*.duckdb")
+    content = file.read_bytes()
+    file.write_bytes(content[:20_000] + b"x" + content[20_001:])
+    assert not catalog_file.publish_kept(tmp_path / "corpus")
+
+
 @pytest.mark.parametrize("name", ["rank=7", "x" * 200 + "/" + "y" * 200 + "/" + "z" * 200])
 def test_a_new_corpus_whose_folder_is_no_such_text_gets_no_copy(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
