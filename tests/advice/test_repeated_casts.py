@@ -12,11 +12,13 @@ from tests.emulator import FaultyJob
 ONCE = FaultyJob(ranks=2, steps=2, micro_batches=4, casts=1)
 
 
-def test_casts_in_each_micro_batch_are_the_first_advice(tmp_path: Path) -> None:
-    each = replace(ONCE, casts=4)
+@pytest.mark.parametrize("inside", [False, True])
+def test_casts_in_each_micro_batch_are_the_first_advice(tmp_path: Path, *, inside: bool) -> None:
+    once = replace(ONCE, casts_inside=inside)
+    each = replace(once, casts=4)
     first = advised(tmp_path, each).first
     assert first.remedy.rule == "repeated_casts"
-    true = true_gain_ns(each, ONCE)
+    true = true_gain_ns(each, once)
     assert first.gain_ns == pytest.approx(true, rel=0.05)
     assert first.low_ns < true < first.high_ns
 

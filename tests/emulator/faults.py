@@ -1,6 +1,7 @@
 """Jobs of the emulator with faults of programs and machines that few jobs have, each by itself."""
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final, Literal
@@ -51,6 +52,8 @@ class FaultyJob(Job):
     """How averages of parameters are made behind each update."""
     casts: int = 0
     """In so many of them parameters in float32 are cast to 16 bits."""
+    casts_inside: bool = False
+    """An operator that multiplies calls each cast, as under autocast."""
 
 
 def simulate(job: Job) -> Outcome:
@@ -129,7 +132,8 @@ class _FaultyTrainer(Trainer):
             for shape in self._shapes:
                 cast = elementwise("bfloat16_copy_kernel", prod(shape), 3)
                 copy = Operator("aten::_to_copy", (shape,), (cast,), dtype="float")
-                yield from self._main.run(Operator("aten::to", (shape, (), ()), (copy,), dtype="float"))
+                with self._main.operator("aten::linear", (shape,)) if self._job.casts_inside else nullcontext():
+                    yield from self._main.run(Operator("aten::to", (shape, (), ()), (copy,), dtype="float"))
         yield from super()._forward(module, tape, numbers)
         if module.kind == "Block" and self._job.convolves:
             yield from self._convolve()

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.host_stretches import outermost, runs_of, without_stretches
+from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import NODE
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
 
 _CASTS: Final = "aten::to"
@@ -25,10 +26,10 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if not any(calls.half_precisions() for calls in advised.kernel_calls):
         return
     found = [_again(advised, place) for place in range(len(advised.ranks))]
-    count = sum(len(call) for call, _ in found)
+    count = sum(map(len, found))
     if not count:
         return
-    taken, apply = without_stretches(advised, [call for call, _ in found], [run for _, run in found])
+    taken, apply = without_stretches(advised, found, [np.arange(len(call)) for call in found])
     yield Remedy(
         rule="repeated_casts",
         what=f"parameters in float32 are cast again for each micro-batch behind the first, "
@@ -40,10 +41,11 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _again(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the casts of parameters in a rank's steps that their first pass has, too, and the run of each, both [k].
+def _again(advised: AdvisedJob, place: int) -> NDArray[np.int64]:
+    """Return the casts of parameters in a rank's steps that their first pass has, too [k].
 
-    They stand behind the first node of the backward pass, and before the optimizer changes parameters.
+    They stand behind the first node of the backward pass and in none, as what is recomputed does, and before the
+    optimizer changes parameters. Under autocast each lies in the operator that multiplies.
     """
     rows = advised.ranks[place]
     shape, words = advised.texts(place, "input_dims")
@@ -53,22 +55,20 @@ def _again(advised: AdvisedJob, place: int) -> tuple[NDArray[np.int64], NDArray[
     parameters = {sizes[code] for code in np.unique(shape[given]).tolist()}
     of_parameter = np.array([*(size in parameters for size in sizes), False])[shape]
     single = np.array([*(json.loads(word)[:1] == [_SINGLE] for word in spelled), False])[types]
-    casts = rows.named(lambda text: text == _CASTS) & of_parameter & single
-    if not casts.any():
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    outer = outermost(rows)
-    node = np.flatnonzero(rows.named(lambda text: text.startswith(NODE)) & (rows.step >= 0))
+    nodes = rows.named(lambda text: text.startswith(NODE))
+    casts = rows.named(lambda text: text == _CASTS) & of_parameter & single & (rows.step >= 0)
+    call = np.flatnonzero(casts & ~inherited(nodes, rows.parent))
+    node = np.flatnonzero(nodes & (rows.step >= 0))
     updates = np.flatnonzero(rows.named(lambda text: text.startswith(OPTIMIZER_STEP)) & (rows.step >= 0))
     steps, never = int(rows.step.max(initial=-1)) + 1, np.iinfo(np.int64).max
     first, update = np.full(steps, never), np.full(steps, never)
     np.minimum.at(first, rows.step[node], rows.ts[node])
     np.minimum.at(update, rows.step[updates], rows.ts[updates])
-    casts = casts[outer] & (rows.ts[outer] < update[rows.step[outer]])
-    later = casts & (rows.ts[outer] > first[rows.step[outer]])
-    key = packed(rows.step[outer], shape[outer])
-    again = later & np.isin(key, key[casts & ~later])
-    run = runs_of(packed(rows.thread[outer], rows.step[outer]), again)
-    return outer[again], run[again]
+    call = call[np.lexsort((rows.ts[call], rows.thread[call]))]
+    call = call[rows.ts[call] < update[rows.step[call]]]
+    later = rows.ts[call] > first[rows.step[call]]
+    key = packed(rows.step[call], shape[call])
+    return call[later & np.isin(key, key[~later])]
 
 
 def _first(dims: Any) -> tuple[int, ...]:
