@@ -50,18 +50,24 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 
 def _alone(advised: AdvisedJob, late: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the outermost operators of late ranks of which none of the others has as many in the step [k]; by rank."""
+    """Return the outermost operators of late ranks of which none of the others has as many in the step [k]; by rank.
+
+    In a step in which a late rank lacks what all others have it runs another program, not more of the same.
+    """
     outer = [outermost(rows) for rows in advised.ranks]
     number = {name: place for place, name in enumerate(sorted({name for rows in advised.ranks for name in rows.names}))}
-    keys = []
-    for rows, row in zip(advised.ranks, outer, strict=True):
+    keys, steps = [], [rows.step[row] for rows, row in zip(advised.ranks, outer, strict=True)]
+    for rows, row, step in zip(advised.ranks, outer, steps, strict=True):
         name = np.array([number[text] for text in rows.names], np.int64)[rows.name[row]]
-        keys.append(packed(rows.step[row], name, ordinals(packed(rows.step[row], name))))
-    others = np.concatenate([keys[place] for place in range(len(keys)) if place not in late])
-    return [
-        row[~np.isin(key, others)] if place in late else row[:0]
-        for place, (row, key) in enumerate(zip(outer, keys, strict=True))
-    ]
+        keys.append(packed(step, name, ordinals(packed(step, name))))
+    others = [place for place in range(len(keys)) if place not in late]
+    some, first = np.concatenate([keys[place] for place in others]), others[0]
+    of_all = np.logical_and.reduce([np.isin(keys[first], keys[place]) for place in others])
+    found = [row[:0] for row in outer]
+    for place in late.tolist():
+        lacks = steps[first][of_all & ~np.isin(keys[first], keys[place])]
+        found[place] = outer[place][~np.isin(keys[place], some) & ~np.isin(steps[place], lacks)]
+    return found
 
 
 def _named(advised: AdvisedJob, calls: list[NDArray[np.int64]]) -> str:
