@@ -50,3 +50,9 @@ def test_what_a_loss_is_made_of_is_needed(tmp_path: Path) -> None:
                 event["args"]["Input Dims"][0] = [tokens, vocabulary]
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
     assert not list(unlearnt_exchange.remedies(advice_on(tmp_path).job))
+
+
+def test_what_a_net_without_gradients_takes_or_gives_may_be_needed(tmp_path: Path) -> None:
+    """As the keys of momentum contrast, which go into a queue."""
+    job = replace(SOUND, gathers_outputs=True, teacher=True)
+    assert not list(unlearnt_exchange.remedies(advised(tmp_path, job).job))

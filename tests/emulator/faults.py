@@ -12,7 +12,7 @@ from tests.emulator.gpu import COMMUNICATION_STREAM, COMPUTE_STREAM, Fabric
 from tests.emulator.hardware import THREAD_HANDOFF_NS
 from tests.emulator.host import Thread
 from tests.emulator.job import Job
-from tests.emulator.model import Module, Operator, Work, elementwise, native, parameter_count
+from tests.emulator.model import Module, Operator, Work, elementwise, functions, native, parameter_count
 from tests.emulator.records import Collective, Event
 from tests.emulator.training import Outcome, Saved, Trainer
 
@@ -40,6 +40,8 @@ class FaultyJob(Job):
     """Rank 0 sends all parameters to the others at the beginning of each step."""
     gathers_outputs: bool = False
     """All ranks gather each other's logits behind the forward pass, which nothing learns from."""
+    teacher: bool = False
+    """A net that nothing goes back through computes, too, before the forward pass."""
     gathered_bytes: int = 0
     """Size of an element of parameters while they are gathered; 0: as they are."""
     units: int = 1
@@ -128,6 +130,12 @@ class _FaultyTrainer(Trainer):
             yield from super()._reduce_bucket(thread, step, reduced)
 
     def _forward(self, module: Module, tape: list[Saved], numbers: Counter[str]) -> Process:
+        if not numbers and self._job.teacher:
+            of_teacher: list[Saved] = []
+            for function in functions(module):
+                yield from self._apply(self._main, function, of_teacher, differentiable=False)
+            for saved in of_teacher:
+                self._main.release(saved.activation)
         if not numbers and self._pass < self._job.casts:
             for shape in self._shapes:
                 cast = elementwise("bfloat16_copy_kernel", prod(shape), 3)

@@ -18,7 +18,7 @@ from lumos_df.advice.torch_names import DDP_FORWARD, NODE
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
-from lumos_df.schema.codes import ANNOTATION, CPU_OP, NONE
+from lumos_df.schema.codes import ANNOTATION, CONVOLUTION, CPU_OP, GEMM, NONE
 from lumos_df.schema.words import OPTIMIZER_STEP
 
 _CALLS: Final = re.compile(r"(?:_?c10d\w*)::")
@@ -66,7 +66,8 @@ def _unlearnt(rows: Rows, kind: str) -> tuple[NDArray[np.int64], NDArray[np.int6
     """Return the operators by which the program itself sends before the backward pass [k], and their kernels [g].
 
     Gradients are reduced whole in the backward pass: else ranks that share parameters gather or send them. Broadcasts
-    of a step are told that have half as many bytes as these reductions, as parameters do.
+    of a step are told that have half as many bytes as these reductions, as parameters do; gathers, where nothing in
+    the step multiplies without gradients.
     """
     nothing = np.empty(0, np.int64), np.empty(0, np.int64)
     sends = rows.on_gpu & rows.of_collective((kind,))
@@ -97,6 +98,11 @@ def _unlearnt(rows: Rows, kind: str) -> tuple[NDArray[np.int64], NDArray[np.int6
             np.bincount(rows.step[row], rows.in_bytes[row], steps) for row in (kernel, np.flatnonzero(reduced))
         )
         kernel = kernel[(2 * sent >= given)[rows.step[kernel]]]
+    else:
+        # A net that nothing goes back through, as that of keys or a teacher, may be what was gathered for, or from.
+        product = np.flatnonzero(on_gpu & np.isin(rows.family, (GEMM, CONVOLUTION)) & ~learnt & (rows.parent != NONE))
+        product = product[rows.ts[rows.parent[product]] < begins[rows.step[product]]]
+        kernel = kernel[~np.isin(rows.step[kernel], rows.step[product])]
     return np.unique(call[kernel]).astype(np.int64), kernel
 
 
