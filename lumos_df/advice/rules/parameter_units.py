@@ -27,7 +27,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         rule="parameter_units",
         what=f"small gathers of parameters take {taken} a step, {format_bytes(int(np.median(whole[together])))} at a "
         f"time, each {format_ns(round(float(np.nanmedian(gathers.latency))))} whatever its size: let a unit of FSDP be "
-        "a whole layer of the model (transformer_auto_wrap_policy, fully_shard of each block)",
+        "a whole layer of the model, or several (size_based_auto_wrap_policy, fully_shard of a list of blocks)",
         known=Known.REPLAYED,
         rests_on=format_count(len(gathers), "gather") + f", of which {np.count_nonzero(goes):,} would go",
         apply=apply,
