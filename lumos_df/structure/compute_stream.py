@@ -53,6 +53,8 @@ _OF_LAYERS: Final = re.compile(
 )
 """What calls all layers of a recurrent net, or of one that torch.compile made, and what checkpoints are: they call what
 they hold, a layer or several."""
+_HOST_PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_addmm_activation)$")
+"""Of activations with parameters; those of heads are batched."""
 _GRADIENT: Final = "AccumulateGrad"
 """Ends the name of what adds up the gradient of one parameter."""
 _HOST_ATTENTION: Final = re.compile(r"attention|flash_attn")
@@ -91,6 +93,8 @@ class ComputeKernels:
     counts for no more. None of kernels, whose names and grids do not tell whether they are alike in their shapes."""
     attends: NDArray[np.bool_]
     """Whether it is attention in one kernel, or operator."""
+    whole_layer: NDArray[np.bool_]
+    """Whether it is an operator of the host that attends and multiplies by parameters: a whole layer."""
     norm: NDArray[np.bool_]
     """Whether it is of a normalization."""
     transfers: NDArray[np.int32]
@@ -134,6 +138,7 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         weight=_weights()[rows.family[row]],
         usual=None,
         attends=rows.family[row] == ATTENTION,
+        whole_layer=np.zeros(len(row), np.bool_),
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
         adds_up=np.zeros(len(row), np.bool_),
@@ -160,11 +165,13 @@ def _host_operators(trace: Trace) -> ComputeKernels:
     begins = np.flatnonzero(np.diff(caller[row], prepend=NONE))
     first = row[begins].astype(np.int32)
     turn = np.arange(len(row)) - np.repeat(begins, np.diff(np.append(begins, len(row))))
-    works, fused, norms = (rows.named(pattern.search)[row] for pattern in (_HOST_WORK, _HOST_ATTENTION, _HOST_NORM))
+    works, fused, norms, products = (
+        rows.named(pattern.search)[row] for pattern in (_HOST_WORK, _HOST_ATTENTION, _HOST_NORM, _HOST_PRODUCT)
+    )
     in_parts = attends_in_parts(trace)[row]
-    work, attends, norm = (
+    work, attends, norm, multiplies = (
         np.logical_or.reduceat(held, begins) if len(row) else np.empty(0, np.bool_)
-        for held in (works, fused | in_parts, norms)
+        for held in (works, fused | in_parts, norms, products)
     )
     order = np.argsort(rows.ts[first], kind="stable")
     phase = trace.phase[first][order]
@@ -183,6 +190,7 @@ def _host_operators(trace: Trace) -> ComputeKernels:
         weight=work[order].astype(np.int64),
         usual=_usual(rows.dur[first], exact, work)[order],
         attends=attends[order],
+        whole_layer=(attends & multiplies)[order],
         norm=norm[order],
         transfers=np.zeros(len(first), np.int32),
         adds_up=rows.named(lambda name: name.endswith(_GRADIENT))[first][order],

@@ -111,7 +111,7 @@ def _repetition(
     kernels: ComputeKernels, place: NDArray[np.int64], segment: NDArray[np.int32], times: int | None
 ) -> tuple[Repetition | None, bool]:
     """Return the blocks by names with grids, else by names alone, and whether grids count."""
-    counted = kernels.weight[place], kernels.attends[place], kernels.gradients
+    counted = kernels.weight[place], kernels.attends[place], kernels.whole_layer[place], kernels.gradients
     exact = _search(kernels.exact[place], *counted, segment, times)
     if exact is not None and exact.covered >= _WORTH_SHARE:
         return exact, True
@@ -122,13 +122,15 @@ def _search(
     symbols: NDArray[np.int32],
     weight: NDArray[np.int64],
     attends: NDArray[np.bool_],
+    whole_layer: NDArray[np.bool_],
     gradients: int | None,
     segment: NDArray[np.int32],
     times: int | None,
 ) -> Repetition | None:
     breaks = np.flatnonzero(np.diff(segment)) + 1
     with_breaks = np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0)
-    blocks = repetition.find(*with_breaks, times, np.insert(attends, breaks, np.False_), gradients)
+    attention, layers = (np.insert(each, breaks, np.False_) for each in (attends, whole_layer))
+    blocks = repetition.find(*with_breaks, times, attention, gradients, layers)
     if blocks is None:
         return None
     kept = np.ones(len(symbols) + len(breaks), np.bool_)

@@ -55,6 +55,7 @@ def find(
     times: int | None = None,
     attends: NDArray[np.bool_] | None = None,
     most: int | None = None,
+    whole: NDArray[np.bool_] | None = None,
 ) -> Repetition | None:
     """Return the block that a sequence repeats, None where there is none.
 
@@ -63,16 +64,18 @@ def find(
         weight: how much each symbol counts [n], at least 0; of a sequence without weight every symbol counts as one.
         times: how often the block is known to come in a row; where nothing comes so often, what is most likely.
         attends: which symbols are attention [n], none if not given. A block that repeats without what there is of it is
-            a part of a layer, such as one of its experts.
+            a part of a layer, such as one of its experts, and so is one of nothing else: parts of a sequence may be
+            attended one after another.
         most: how many blocks there can be; any number if not given. Each layer has parameters of its own, so there are
             no more layers than gradients that are added up: what comes more often is one token of a loop, and several
             such are no layer, either.
+        whole: which symbols may each be a whole layer [n], none if not given.
     """
     if not weight.any():
         weight = (symbols >= 0).astype(np.int64)
     total = np.concatenate(([0], np.cumsum(weight)))
     periods = _periods(symbols)
-    if attends is not None and _follows_itself(symbols, attends):
+    if whole is not None and _follows_itself(symbols, whole):
         periods = sorted({1, *periods})
     if most is not None:
         turns = [period for period in periods if _blocks(symbols, period) > most]
@@ -82,7 +85,14 @@ def find(
         attended = np.concatenate(([0], np.cumsum(attends)))
         inside = [_work(symbols, attended, period) for period in periods]
         enough = _ENOUGH_SHARE * max(inside, default=0)
-        candidates = [candidate for candidate, work in zip(candidates, inside, strict=True) if work >= enough]
+        alone = attends if whole is None else attends & ~whole
+        others = np.concatenate(([0], np.cumsum(np.where(alone, 0, weight))))
+        beside = [_work(symbols, others, period) for period in periods]
+        candidates = [
+            candidate
+            for candidate, work, other in zip(candidates, inside, beside, strict=True)
+            if work >= enough and (other or not any(beside))
+        ]
     best = max((work for _, work in candidates), default=0)
     if best == 0:
         return None
@@ -120,9 +130,9 @@ def _periods(symbols: NDArray[np.int32]) -> list[int]:
     return sorted(int(period) for period in most if votes[period] > 0)
 
 
-def _follows_itself(symbols: NDArray[np.int32], attends: NDArray[np.bool_]) -> bool:
-    """Return whether one operator is a whole layer: attention that comes again at once."""
-    return bool((attends[1:] & (symbols[1:] >= 0) & (symbols[1:] == symbols[:-1])).any())
+def _follows_itself(symbols: NDArray[np.int32], whole: NDArray[np.bool_]) -> bool:
+    """Return whether what may be a whole layer comes again at once."""
+    return bool((whole[1:] & (symbols[1:] >= 0) & (symbols[1:] == symbols[:-1])).any())
 
 
 def _are_turns(symbols: NDArray[np.int32], total: NDArray[np.int64], period: int, turns: list[int]) -> bool:

@@ -139,13 +139,23 @@ def test_an_expert_is_no_layer(layers: int, experts: int) -> None:
 
 @pytest.mark.parametrize("layers", [2, 3, 6])
 def test_a_layer_may_be_one_operator(layers: int) -> None:
-    """Attention at whose end the next begins, as in PyTorch's encoder where nothing is trained."""
+    """One at whose end the next begins, as in PyTorch's encoder where nothing is trained."""
     symbols = array([0, 1, *[2] * layers, 3, 4] * 5)
     work = np.isin(symbols, (2, 4)).astype(np.int64)
-    found = repetition.find(symbols, work, attends=symbols == 2)
+    found = repetition.find(symbols, work, attends=symbols == 2, whole=symbols == 2)
     assert found is not None
     assert found.period == 1
     assert np.bincount(found.run[found.run >= 0]).tolist() == [layers] * 5
+
+
+@pytest.mark.parametrize("attention", [[5, 5], [5, 5, 5, 5], [5, 4, 5, 4, 5, 4]], ids=["two", "four", "merged"])
+def test_attention_to_one_part_of_a_sequence_after_another_is_no_layer(attention: list[int]) -> None:
+    """As each rank of ring attention attends to the keys of every other one."""
+    layer = [1, 2, 3, *attention, 6, 7, 8, 9]
+    symbols = array(layer * 12)
+    found = repetition.find(symbols, np.isin(symbols, (1, 5, 6, 8)).astype(np.int64), attends=symbols == 5)
+    assert found is not None
+    assert found.period == len(layer)
 
 
 BLOCKS = [
