@@ -1,4 +1,4 @@
-"""In whose words a change is proposed: PyTorch's options, or the calls of the GPU's runtime.
+"""In whose words a change is proposed: options of PyTorch or XLA, or the calls of the GPU's runtime.
 
 A program of PyTorch is one that its own names give away: operators, kernels, modules, marks of its profiler.
 """
@@ -12,6 +12,8 @@ from lumos_df.graph.rows import Rows
 
 _TORCH: Final = re.compile(r"\b(?:aten|at|c10|torch)::|ProfilerStep#|nn\.Module|DataLoader|\btorch[./]")
 """Names that only PyTorch and what is built on it have."""
+_XLA: Final = re.compile(r"Pj(?:Rt|it)[A-Z]")
+"""Names of what starts the programs that XLA compiled, as JAX does."""
 _HIP: Final = re.compile(r"hip[A-Z]")
 _HIP_NAMES: Final = {"MallocHost": "HostMalloc"}
 """What HIP calls otherwise than CUDA does."""
@@ -23,16 +25,27 @@ class ProgramWords:
 
     torch: bool
     hip: bool
+    xla: bool
 
     @classmethod
     def of(cls, ranks: Iterable[Rows]) -> "ProgramWords":
         """Return what the names of all ranks' rows say."""
         names = {name for rows in ranks for name in rows.names}
-        return cls(any(map(_TORCH.search, names)), any(map(_HIP.match, names)))
+        torch, hip, xla = (any(map(says, names)) for says in (_TORCH.search, _HIP.match, _XLA.match))
+        return cls(torch, hip, xla and not torch)
 
     def call(self, name: str) -> str:
         """Return a call of the runtime, `MemcpyAsync` for one, as the GPU's vendor names it."""
         return f"hip{_HIP_NAMES.get(name, name)}" if self.hip else f"cuda{name}"
+
+    @property
+    def captures(self) -> str:
+        """How passes are launched as graphs."""
+        if self.xla:
+            flag = "--xla_enable_command_buffers_during_profiling=true"
+            return f"XLA's command buffers, which it leaves out under a profiler: XLA_FLAGS={flag} tells what is left"
+        how = 'torch.compile in mode "reduce-overhead"' if self.torch else self.call("StreamBeginCapture")
+        return f"CUDA graphs with {how}"
 
     @property
     def pins(self) -> str:

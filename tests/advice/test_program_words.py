@@ -36,3 +36,14 @@ def test_copies_are_pinned_in_the_words_of_the_program(tmp_path: Path, names: bo
     assert how in pinned
     torch_words = ("torch", "expandable_segments", "Python", "non_blocking", "pin_memory", "garbage")
     assert names or not any(word in what for what in said for word in torch_words)
+
+
+def test_who_has_command_buffers_is_told_that_profilers_keep_them_out(tmp_path: Path) -> None:
+    write(simulate(Job(ranks=1, steps=2, python_ns=100_000)), BRIEF, tmp_path / "traces")
+    for file in (tmp_path / "traces").glob("*.gz"):
+        text = gzip.decompress(file.read_bytes()).decode()
+        text = re.sub(r"\b(?:aten|torch|c10d?)::|nn[.]Module|ProfilerStep#|at::native", "PjRtExecutable", text)
+        file.write_bytes(gzip.compress(text.encode()))
+    said = [advice.remedy.what for advice in advice_on(tmp_path).advice if advice.remedy.rule == "launch_bound"]
+    assert said
+    assert all("as XLA's command buffers" in what and "torch" not in what for what in said)

@@ -82,14 +82,12 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     named = ", ".join(name for name, _ in breaks.most_common(_NAMED)) + (", ..." if len(breaks) > _NAMED else "")
     first = [f"take out {named}, where the host waits and no graph can be captured"] if breaks else []
     first += [] if all(part.alike for part in launching) else ["pad sizes, as no two steps have the same"]
-    words = advised.words
-    how = 'torch.compile in mode "reduce-overhead"' if words.torch else words.call("StreamBeginCapture")
     capture = "; ".join([*first, "then capture" if first else "capture"])
     yield Remedy(
         rule="launch_bound",
         what=f"the host takes {format_ns(taken // steps)} to launch "
-        f"{format_count(round(launches / steps), 'kernel')} a step: {capture} forward and backward as CUDA graphs "
-        f"with {how}",
+        f"{format_count(round(launches / steps), 'kernel')} a step: {capture} forward and backward as "
+        f"{advised.words.captures}",
         known=Known.REPLAYED,
         rests_on=f"launches of {format_count(launches, 'kernel')} on {format_count(len(launching), 'rank')}",
         apply=apply,
