@@ -24,20 +24,22 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose for each of some kinds of collectives that they transfer in no step longer than in most.
 
     The same collective of each step, by kind, bytes, ranks and place, is slow where it takes more than twice what it
-    takes in the middle one, in less than half of the steps.
+    takes in the middle one, and by as much as is worth an advice, in less than half of the steps.
     """
     found, graph = LikeCollectives.of(advised), advised.event_graph
     transfer = graph.transfer[found.instance]
     same = packed(found.like, found.group, ordinals(packed(found.like, found.group, found.step)))
     expected = usual(same, transfer, same, least=_STEPS)
+    steps, least_ns = len(np.unique(advised.step_number)), typical_values.LEAST_PCT / 100 * advised.steps_ns.sum()
     less = np.where((expected >= 0) & (transfer > 2 * expected), transfer - expected, 0)
+    # Small ones take twice as long now and then, in any step.
+    less[less * found.ranks < least_ns / steps] = 0
     total = np.bincount(found.kind, less * found.ranks, len(found.kinds))
-    steps = len(np.unique(advised.step_number))
     for place in np.argsort(-total)[:_MOST].tolist():
         mine = (less > 0) & (found.kind == place)
         with_it = len(np.unique(found.step[mine]))
         lasts = format_ns(round(total[place] / len(advised.steps_ns)))
-        if total[place] < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum() or 2 * with_it >= steps:
+        if total[place] < least_ns or 2 * with_it >= steps:
             continue
         yield Remedy(
             rule="slow_transfer",
