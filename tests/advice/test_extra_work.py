@@ -22,6 +22,7 @@ def test_an_evaluation_on_one_rank_is_the_first_advice(tmp_path: Path, evaluatio
     first = advised(tmp_path, alone).first
     assert first.remedy.rule == "extra_work"
     assert first.remedy.what.startswith("rank 0 alone runs aten::linear, ")
+    assert "in 5 of 5 steps" in first.remedy.what
     true = true_gain_ns(alone, EVEN)
     assert first.gain_ns == pytest.approx(true, rel=0.1)
     assert first.low_ns < true < first.high_ns

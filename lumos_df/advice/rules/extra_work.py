@@ -37,11 +37,12 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if not count:
         return
     numbers = [advised.ranks[place].rank for place in late.tolist() if len(calls[place])]
+    with_it = len(np.unique(np.concatenate([rows.step[call] for rows, call in zip(advised.ranks, calls, strict=True)])))
     steps = len(advised.steps_ns)
     yield Remedy(
         rule="extra_work",
         what=f"{late_rank.listed(numbers)} alone run{'s' * (len(numbers) == 1)} {_named(advised, calls)}, "
-        f"{format_count(ranks * count // steps, 'operator')} a step, and others wait for it, "
+        f"in {with_it} of {len(np.unique(advised.step_number))} steps, and others wait for it, "
         f"{format_ns(taken // steps)} of the GPU in the mean of all ranks: share it out, or let fewer steps have it",
         known=Known.MEASURED,
         rests_on=f"{format_count(count, 'operator')} that no other rank has",
