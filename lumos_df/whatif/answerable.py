@@ -218,7 +218,7 @@ def _precision(anchor: RecordedJob, value: str) -> str:
 
 def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> str:
     if name in ("dp", "network") and any(map(host_times.communicates, anchor.job.graphs)):
-        return "the job communicates on the host; record it with NCCL to have it estimated"
+        return "the job communicates on the host, which is kept as recorded; record it with NCCL to have it estimated"
     same_row = change.runs_on.row == change.measured_on.row
     if name == "dtype":
         return _precision(anchor, value) if same_row else "no kernel of it is of known work"
