@@ -9,7 +9,9 @@ import pytest
 
 from lumos_df.advice.rules import dense_embedding_gradient
 from tests.advice.emulated import BRIEF, advice_on, advised, true_gain_ns
+from tests.advice.test_more_micro_batches import said_of
 from tests.emulator import FaultyJob, simulate, write
+from tests.emulator.megatron import Megatron
 
 DENSE = FaultyJob(ranks=4, steps=2, vocabulary=65_536, sequence=128)
 
@@ -50,3 +52,8 @@ def test_a_table_that_a_product_shares_gets_a_dense_gradient_anyway(tmp_path: Pa
             event["name"] = "aten::add"
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
     assert not list(dense_embedding_gradient.remedies(advice_on(tmp_path).job))
+
+
+def test_a_table_that_a_product_of_another_stage_may_share_is_left_alone(tmp_path: Path) -> None:
+    job = Megatron(pp=2, layers=2, hidden=512, ffn=2048, heads=8, sequence=512, steps=2)
+    assert not list(dense_embedding_gradient.remedies(said_of(tmp_path, job).job))

@@ -46,7 +46,10 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose sparse gradients, of which nothing is cleared, and as much less is reduced and updated."""
     if not any(_DENSE in rows.names for rows in advised.ranks):
         return
-    found = [_tables(rows, *advised.texts(place, "input_dims")) for place, rows in enumerate(advised.ranks)]
+    shapes = [advised.texts(place, "input_dims") for place in range(len(advised.ranks))]
+    # Another stage of a pipeline may have the product that shares a table.
+    multiplied = set().union(*(_multiplied(rows, *of) for rows, of in zip(advised.ranks, shapes, strict=True)))
+    found = [_tables(rows, *of, multiplied) for rows, of in zip(advised.ranks, shapes, strict=True)]
     count = sum(len(tables.dense) for tables in found)
     if not count or any(rows.of_collective(("reduce_scatter",)).any() for rows in advised.ranks):
         return
@@ -81,11 +84,24 @@ def _gone_ns(advised: AdvisedJob, apply: Callable[[ChangedGraph], None]) -> int:
     return round(int(less[on_gpu].sum()) / len(advised.steps_ns))
 
 
-def _tables(rows: Rows, code: NDArray[np.int32], words: list[str]) -> _Tables:
-    """Return the gradients of tables of a rank; `code`, `words`: shapes of the inputs of its rows."""
-    dense, given, multiplies = (
+def _multiplied(rows: Rows, code: NDArray[np.int32], words: list[str]) -> set[tuple[int, ...]]:
+    """Return the sizes of what a rank multiplies in its steps; `code`, `words`: as `_tables` takes them."""
+    product = code[(rows.step >= 0) & (code >= 0) & rows.named(PRODUCT.match)]
+    return {shape for at in np.unique(product).tolist() for shape in _shapes(json.loads(words[at]))}
+
+
+def _tables(rows: Rows, code: NDArray[np.int32], words: list[str], multiplied: set[tuple[int, ...]]) -> _Tables:
+    """Return the gradients of tables of a rank.
+
+    Args:
+        rows: the rows of the rank.
+        code: number of the sizes of the inputs of each row, NONE where they were not recorded [n].
+        words: these sizes, as recorded.
+        multiplied: sizes of what any rank multiplies.
+    """
+    dense, given = (
         np.flatnonzero((rows.step >= 0) & (code >= 0) & rows.named(says))
-        for says in (lambda text: text == _DENSE, lambda text: text == GRADIENT, PRODUCT.match)
+        for says in (lambda text: text == _DENSE, lambda text: text == GRADIENT)
     )
     if not len(given):
         dense = given
@@ -95,7 +111,6 @@ def _tables(rows: Rows, code: NDArray[np.int32], words: list[str]) -> _Tables:
     shapes = [_shapes(json.loads(word)) for word in words]
     sizes = np.array([*(prod(of[0]) if of else 0 for of in shapes), 0], np.int64)[code]
     # A table that products share gets a dense gradient from these, unless each has one of that shape for itself.
-    multiplied = {shape for at in np.unique(code[multiplies]).tolist() for shape in shapes[at]}
     alone = [
         len(shapes[table]) == 1
         and shapes[table][0][-1:] == shapes[made][0][-1:]
