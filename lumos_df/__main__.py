@@ -23,7 +23,7 @@ def run() -> NoReturn:
     signal.signal(signal.SIGINT, usual)
     if "capture" not in sys.argv:  # whose job has threads, objects and imports of its own
         freed_memory.collect_rarely()
-        unused_modules.leave_out()
+        unused_modules.leave_out_pandas()
         # Those of numpy's linear algebra spin when they start, and nothing here is large enough for them.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:

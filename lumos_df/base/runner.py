@@ -284,7 +284,7 @@ def serve() -> None:
     """Be a worker: answer every (function, item) on standard input with (succeeded, result) on standard output."""
     freed_memory.collect_rarely()
     freed_memory.keep()
-    unused_modules.leave_out()
+    unused_modules.leave_out_pandas()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers itself
     with os.fdopen(os.dup(0), "rb") as inbox, os.fdopen(os.dup(1), "wb") as outbox:
         # What the function reads must not be our items, nor what it prints our answers.
