@@ -190,6 +190,9 @@ NETS: Final = {
             "gradient_accumulation=2",
             "recompute=full",
             "dtype=fp32",
+            "dtype=autocast",
+            "micro_batch=1 gradient_accumulation=4",
+            "layers=8 micro_batch=8 seq=1024",
         ),
     ),
     "gpt2": Net(
@@ -198,7 +201,16 @@ NETS: Final = {
         _causal_loss,
         {"layers": 6, "hidden": 768, "heads": 12, "vocab": 50304, "micro_batch": 4, "seq": 512},
         "autocast",
-        ("micro_batch=16", "micro_batch=2", "seq=1024", "layers=12", "hidden=1536 heads=24", "recompute=full"),
+        (
+            "micro_batch=16",
+            "micro_batch=2",
+            "seq=1024",
+            "layers=12",
+            "hidden=1536 heads=24",
+            "recompute=full",
+            "vocab=50257",
+            "micro_batch=1 gradient_accumulation=4",
+        ),
     ),
     "bert": Net(
         _bert,

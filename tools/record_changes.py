@@ -14,42 +14,22 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import nn
 
 from lumos_df.capture import profile
 from lumos_df.capture.publish import publish
+from tools import gpu_faults
 from tools.gpu_nets import DEVICE, NETS, Net
 
 _WARMUP, _UNPROFILED, _PROFILED = 5, 10, 3
 """Steps that are thrown away, timed without a profiler, and recorded."""
-_SLEEP_S: Final = 0.02
-_PAGEABLE_BYTES: Final = 64 << 20
 BASE: Final = "base"
-
-FAULTS: Final = {
-    "item_every_step": ("llama", "gpt2", "resnet50"),
-    "item_every_layer": ("llama", "bert"),
-    "sleeping_loader": ("llama", "gpt2"),
-    "pageable_copy": ("llama", "resnet50"),
-    "optimizer_by_tensor": ("llama", "gpt2"),
-    "eager_attention": ("llama", "bert"),
-    "emptied_cache": ("llama", "gpt2"),
-    "channels_first": ("resnet50",),
-}
-"""What is wrong in a run, and with which nets."""
-FORMS: Final = {
-    "with_stack": ("llama", "resnet50"),
-    "with_memory": ("llama", "moe"),
-    "fused_optimizer": ("llama",),
-    "graphed": ("gpt2",),
-    "compiled": ("llama",),
-}
-"""Other forms of a run that are as right as it."""
+_PARTS: Final = (BASE, "settings", "faults")
+_LOOPS, _LOOP = 20, range(20_000)
 
 
 @dataclass(frozen=True)
@@ -70,47 +50,51 @@ class Run:
         return dict(word.split("=") for word in self.change.split()) if "=" in self.change else {}
 
 
-def runs() -> list[Run]:
-    """Return all runs: those as they are, then settings, faults and forms."""
-    changed = [Run(name, change) for name, net in NETS.items() for change in net.changes]
-    other = [Run(net, what) for what, nets in (FAULTS | FORMS).items() for net in nets]
-    return [*(Run(name, BASE) for name in NETS), *changed, *other]
+def runs(part: str | None = None) -> list[Run]:
+    """Return the runs as they are, those with one setting changed, those with faults and in other forms; or a part."""
+    parts = (
+        [Run(name, BASE) for name in NETS],
+        # The first change of every net, then the second: what ends the recordings early leaves some of each.
+        [
+            Run(name, change)
+            for changes in zip_longest(*(net.changes for net in NETS.values()))
+            for name, change in zip(NETS, changes, strict=True)
+            if change
+        ],
+        [Run(*pair) for pair in gpu_faults.names(gpu_faults.FAULTS | gpu_faults.FORMS)],
+    )
+    return parts[_PARTS.index(part)] if part else [run for each in parts for run in each]
 
 
 class Training:
     """A net and a step of its training."""
 
     def __init__(self, run: Run) -> None:
-        self._net: Net = NETS[run.net]
+        net: Net = NETS[run.net]
+        self._fault = gpu_faults.of(run.change)
         settings = run.settings()
-        self.sizes = self._net.sizes | {name: int(value) for name, value in settings.items() if value.isdigit()}
-        self.dtype = settings.get("dtype", self._net.dtype)
-        self._run = run
+        self.sizes = net.sizes | {name: int(value) for name, value in settings.items() if value.isdigit()}
+        self.dtype = settings.get("dtype", net.dtype)
+        self.device, self.loss = DEVICE, net.loss
+        self.kept: dict[str, Any] = {}
         torch.manual_seed(0)
+        torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = False
         with DEVICE:
-            net = self._net.make(self.sizes, "eager" if run.change == "eager_attention" else "sdpa")
-        self.net = net.to(DEVICE, torch.bfloat16 if self.dtype == "bf16" else torch.float32).train()
-        if run.change == "channels_first":
-            self.net.to(memory_format=torch.contiguous_format)
+            made = net.make(self.sizes, self._fault.attention)
+        self.net = made.to(DEVICE, torch.bfloat16 if self.dtype == "bf16" else torch.float32).train()
         if settings.get("recompute") == "full":
             self.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        if run.change == "item_every_layer":
-            for each in self.net.modules():
-                if isinstance(each, nn.LayerNorm) or "RMSNorm" in type(each).__name__:
-                    each.register_forward_hook(_look)
+        given = net.given(self.sizes)
+        self.given = given.bfloat16() if self.dtype == "bf16" and given.is_floating_point() else given
+        self._fault.made(self)
         if run.change == "compiled":
             self.net = torch.compile(self.net)
-        options: dict[str, bool] = {}
-        if run.change == "optimizer_by_tensor":
-            options = {"foreach": False}
-        elif run.change == "fused_optimizer":
-            options = {"fused": True}
-        elif run.change == "graphed":
-            options = {"capturable": True}
-        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-5, **options)
-        given = self._net.given(self.sizes)
-        self._given = given.bfloat16() if self.dtype == "bf16" and given.is_floating_point() else given
-        self._pageable = torch.empty(_PAGEABLE_BYTES, dtype=torch.uint8)
+        sparse = run.change == "sparse_tables"
+        weights = self.net.parameters()
+        if sparse:
+            self.optimizer: Any = torch.optim.SGD(weights, lr=1e-5)
+        else:
+            self.optimizer = torch.optim.AdamW(weights, lr=1e-5, **self._fault.optimizer)
         self._graph: Any = None
 
     def step(self) -> None:
@@ -118,26 +102,24 @@ class Training:
         if self._graph is not None:
             self._graph.replay()
             return
-        if self._run.change == "sleeping_loader":
-            time.sleep(_SLEEP_S)
-        if self._run.change == "pageable_copy":
-            self._pageable.to(DEVICE)
+        if self._fault.instead:
+            self._fault.instead(self)
+            return
+        self._fault.before(self)
         for _ in range(self.sizes.get("gradient_accumulation", 1) - 1):
             self._backward()
-        loss = self._backward()
+        self.kept["loss"] = self._backward()
+        self._fault.differentiated(self)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=self._run.change != "graphed")
-        if self._run.change == "item_every_step":
-            loss.item()
-        if self._run.change == "emptied_cache":
-            del loss
-            torch.cuda.empty_cache()
+        self.optimizer.zero_grad(set_to_none=self._fault.dropped_gradients)
+        self._fault.after(self)
 
     def _backward(self) -> torch.Tensor:
-        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=self.dtype == "autocast"):
-            loss = self._net.loss(self.net, self._given)
-        loss.backward()
-        return loss
+        with self._fault.around(self):
+            with torch.autocast(DEVICE.type, torch.bfloat16, enabled=self.dtype == "autocast"):
+                loss = self.loss(self.net, self.given)
+            loss.backward()
+        return loss.detach()
 
     def graph(self) -> None:
         """Capture a step in a CUDA graph, which is replayed from then on."""
@@ -151,11 +133,6 @@ class Training:
         with torch.cuda.graph(graph):
             self.step()
         self._graph = graph
-
-
-def _look(_: nn.Module, __: object, out: torch.Tensor) -> None:
-    if bool(torch.isnan(out).any()):
-        raise RuntimeError("not a number")
 
 
 def timed(step: Callable[[], None], count: int) -> list[int]:
@@ -175,17 +152,26 @@ def timed(step: Callable[[], None], count: int) -> list[int]:
     return [round(1e6 * before.elapsed_time(after)) for before, after in pairwise(events)]
 
 
+def probe() -> list[int]:
+    """Return ns of a loop of Python that is run some times: how fast the host is."""
+    times = [time.perf_counter_ns()]
+    for _ in range(_LOOPS):
+        sum(_LOOP)
+        times.append(time.perf_counter_ns())
+    return [after - before for before, after in pairwise(times)]
+
+
 def record(run: Run, folder: Path) -> None:
     """Record a run by torch.profiler."""
     training = Training(run)
-    if run.change == "graphed":
+    if gpu_faults.of(run.change).graphed:
         training.graph()
     timed(training.step, _WARMUP)
     if DEVICE.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    unprofiled = timed(training.step, _UNPROFILED)
+    loops, unprofiled = probe(), timed(training.step, _UNPROFILED)
     told: dict[str, object] = {"net": run.net, "change": run.change, "sizes": training.sizes, "dtype": training.dtype}
-    told |= {"profiledNs": [], "unprofiledBeforeNs": unprofiled, "unprofiledAfterNs": []}
+    told |= {"profiledNs": [], "unprofiledBeforeNs": unprofiled, "unprofiledAfterNs": [], "loopNs": loops + probe()}
     if DEVICE.type == "cuda":
         told |= {"peakBytes": torch.cuda.max_memory_allocated(), "reservedBytes": torch.cuda.max_memory_reserved()}
     raw = folder / f".{run.name}.json"
@@ -227,18 +213,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, help="folder of the runs' folders")
     parser.add_argument("--capture", action="store_true", help="the nets as they are, by lumos_df.capture.profile")
-    parser.add_argument("--only", choices=(BASE,), help="the nets as they are")
+    parser.add_argument("--only", choices=_PARTS, help="the nets as they are, other settings, or faults and forms")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so many")
     options = parser.parse_args()
     folder: Path = options.output
     folder.mkdir(parents=True, exist_ok=True)
     start, failed = time.perf_counter(), 0
     way = captured if options.capture else record
-    for run in runs():
+    wanted = runs(BASE if options.capture else options.only)
+    for run in wanted:
         late = time.perf_counter() - start > options.seconds
         if late or (folder / run.name / "rank0.json.gz").exists():
-            continue
-        if run.change != BASE and (options.only or options.capture):
             continue
         begun = time.perf_counter()
         try:
@@ -248,7 +233,7 @@ def main() -> int:
             print(f"{run.name} failed: {traceback.format_exc().strip().splitlines()[-1]}")
         _clear()
         print(f"{run.name}: {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
-    print(f"{folder}: {len(list(folder.glob('*/rank0.json.gz')))} of {len(runs())} runs recorded, {failed} failed")
+    print(f"{folder}: {len(list(folder.glob('*/rank0.json.gz')))} of {len(wanted)} runs recorded, {failed} failed")
     return bool(failed)
 
 

@@ -64,14 +64,16 @@ def main() -> int:
     """Record what is not there yet; return 1 where a run failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, help="folder of the runs' folders")
-    output: Path = parser.parse_args().output
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so many")
+    options = parser.parse_args()
+    output: Path = options.output
     if not torch.cuda.is_available():
         print(f"no GPU here: {len(GRID)} runs are ready to be recorded where there is one")
         return 0
-    failed = 0
+    begun, failed = time.perf_counter(), 0
     for run in GRID:
         folder = output / run.name
-        if list(folder.glob("rank*.json.gz")):
+        if time.perf_counter() - begun > options.seconds or list(folder.glob("rank*.json.gz")):
             continue
         start = time.perf_counter()
         try:
