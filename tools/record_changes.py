@@ -78,7 +78,7 @@ class Training:
         self.device, self.loss = DEVICE, net.loss
         self.kept: dict[str, Any] = {}
         torch.manual_seed(0)
-        torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
         with DEVICE:
             made = net.make(self.sizes, self._fault.attention)
         self.net = made.to(DEVICE, torch.bfloat16 if self.dtype == "bf16" else torch.float32).train()
