@@ -3,11 +3,13 @@
 Nets of tools/gpu_nets.py: each as it is, each with one setting of `lumos-df estimate --set`, llama and others with one
 thing that is wrong, and in other forms. As torch.profiler alone records them, shapes and nothing else; with
 `--capture` those as they are by `lumos_df.capture.profile`. The metadata of each file (`lumosCapture`) hold what was
-changed, steps without the profiler, and the most memory that was allocated. Runs that are there already are kept.
+changed, steps without the profiler, and the most memory that was allocated; `runs.csv` has them of all runs. Runs that
+are there already are kept.
 It needs torch, transformers and torchvision.
 """
 
 import argparse
+import csv
 import gc
 import sys
 import time
@@ -16,12 +18,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import torch
 
 from lumos_df.capture import profile
-from lumos_df.capture.publish import publish
+from lumos_df.capture.publish import publish, read_metadata
 from tools import gpu_faults
 from tools.gpu_nets import DEVICE, NETS, Net
 
@@ -208,6 +211,19 @@ def _clear() -> None:
         torch.cuda.empty_cache()
 
 
+def table(folder: Path) -> None:
+    """Write `runs.csv`: what each run of a folder took without a profiler, ms, and held of memory at most."""
+    with (folder / "runs.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("net", "change", "dtype", "median_ms", "fastest_ms", "slowest_ms", "peak_bytes", "loop_us"))
+        for trace in sorted(folder.glob("*/rank0.json.gz")):
+            told: dict[str, Any] = read_metadata(trace)
+            steps = [1e-6 * taken for taken in told["unprofiledBeforeNs"]]
+            times = (f"{taken:.3f}" for taken in (median(steps), min(steps), max(steps)))
+            loop = f"{1e-3 * median(told['loopNs']):.1f}"
+            rows.writerow((told["net"], told["change"], told["dtype"], *times, told.get("peakBytes"), loop))
+
+
 def main() -> int:
     """Record what is not there yet; return 1 where a run failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -233,6 +249,8 @@ def main() -> int:
             print(f"{run.name} failed: {traceback.format_exc().strip().splitlines()[-1]}")
         _clear()
         print(f"{run.name}: {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
+    if not options.capture:
+        table(folder)
     print(f"{folder}: {len(list(folder.glob('*/rank0.json.gz')))} of {len(wanted)} runs recorded, {failed} failed")
     return bool(failed)
 
