@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.collective_waits import communicates
+from lumos_df.graph.gpu_pace import paced
 from lumos_df.graph.simulate import forward
 from lumos_df.graph.simulate.contraction import contract
 from lumos_df.graph.step_nodes import step_nodes
@@ -45,7 +46,7 @@ class ContractedGraph:
 
 def contracted(graph: TraceGraph, members: NDArray[np.int32] | None = None) -> ContractedGraph:
     """Contract the graph of a rank to its communication kernels, and `members` of collectives that are none."""
-    marks = steps(graph.rows)
+    marks = paced(graph, steps(graph.rows))
     node, step = step_nodes(graph, marks)
     sinks = Sinks(moment=2 * node.astype(np.int64) + 1, sink=step, count=len(marks.low))
     left, lag, floor = contracted_times(graph, members, sinks, graph.edges.lag[:, None], graph.own[:, None])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.changed_steps import SHARES, ChangedTimes, changed_steps, moving
 from lumos_df.graph.event_graph import EventGraph, Run
+from lumos_df.graph.gpu_pace import paced
 from lumos_df.graph.host_work import HostWork, SelectedRows, host_work, selected_rows
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.step_ends import StepEnds, ends_of
@@ -126,7 +127,7 @@ def moving_here(
         last: nodes of the rank that other ranks may wait for.
     """
     job, chosen = Job([graph], None, events), [chosen_rows(graph, selectors)]
-    ends = StepEnds.joined([ends_of(graph, steps(graph.rows))], events.base)
+    ends = StepEnds.joined([ends_of(graph, paced(graph, steps(graph.rows)))], events.base)
     return moving(events, result, ends, len(selectors), changed_times(job, chosen, [host_work(graph)]), last)
 
 

@@ -4,7 +4,7 @@ A host that waits for nothing runs ahead until a launch queue is full, so its fi
 GPU takes. No job goes on like this: in the long run a step takes what the slower of both does.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,11 @@ class GpuPace:
 
     @classmethod
     def of(cls, graph: TraceGraph, steps: Steps) -> "GpuPace | None":
-        """Read a trace; None of one without marks, or without work of the GPU that was seen issued in a step."""
-        if steps.number[0] == NONE:
+        """Read a trace; None of one without marks, or without work of the GPU that was seen issued in a step.
+
+        Work of a mark whose number an earlier one has lies behind the step of that number, so it says nothing either.
+        """
+        if steps.number[0] == NONE or steps.again.any():
             return None
         row, called = graph.gpu.row, graph.gpu.call >= 0
         place = steps.place(graph.rows.step[row])
@@ -60,3 +63,24 @@ class GpuPace:
         done = np.maximum.accumulate(done)
         before = np.minimum(np.maximum(low[0], end[self.early].max(initial=low[0])), done[0])
         return np.append(before, done[:-1]), done
+
+    def last_rows(self, end: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the row with whose end each of some `windows` begins, and the last one ends; NONE: none ends then."""
+        found = np.full(len(high) + 1, NONE, np.int32)
+        rows = np.concatenate((self.early, self.row))
+        at = np.append(low[0], high)
+        place = np.minimum(np.searchsorted(at, end[rows]), len(high))
+        then = end[rows] == at[place]
+        found[place[then]] = rows[then]
+        return found
+
+
+def paced(graph: TraceGraph, marks: Steps) -> Steps:
+    """Return the steps of a trace as they follow one another in the long run: the GPU's, where it falls behind."""
+    pace = GpuPace.of(graph, marks)
+    if pace is None:
+        return marks
+    low, high = pace.windows(graph.rows.ts, graph.rows.end, marks.low, marks.high)
+    if low is marks.low:
+        return marks
+    return replace(marks, low=low, high=high, gpu_row=pace.last_rows(graph.rows.end, low, high))

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from lumos_df.corpus.trace_rows import summarised
 from lumos_df.graph import collective_instances, rows, stored_graph, trace_graph
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import EventGraph, Run, event_graph, of_trace, run
-from lumos_df.graph.replay import Replay, replay
+from lumos_df.graph.replay import Replay, in_the_long_run, replay
 from lumos_df.graph.trace_graph import TraceGraph
 
 _Item = TypeVar("_Item")
@@ -56,6 +56,10 @@ class Played:
     run: Run
     replays: list[Replay]
     """One a graph."""
+
+    def in_the_long_run(self) -> "Played":
+        """Return it with the steps that a job takes in the long run, as `replay.in_the_long_run` has them."""
+        return replace(self, replays=[in_the_long_run(each) for each in self.replays])
 
 
 @dataclass(frozen=True, slots=True)

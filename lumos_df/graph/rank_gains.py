@@ -19,6 +19,7 @@ from lumos_df.graph.changed_steps import ChangedTimes, lengths_of
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.contracted_graph import ContractedGraph, Sinks, contracted_times
 from lumos_df.graph.gains import changed_times, chosen_rows, gains_of
+from lumos_df.graph.gpu_pace import paced
 from lumos_df.graph.host_work import host_work
 from lumos_df.graph.job import Job
 from lumos_df.graph.path_tables import write_trace_gains
@@ -112,7 +113,7 @@ def _changed_rank(
         task: the rank.
     """
     graph, events = beside_others(corpus, graphs, task)
-    chosen, marks = chosen_rows(graph, selectors), steps(graph.rows)
+    chosen, marks = chosen_rows(graph, selectors), paced(graph, steps(graph.rows))
     changed = changed_times(Job([graph], None, events), [chosen], [host_work(graph)])
     nodes, lags, collectives = (part.by_change(moves) for part in changed)
     nodes = replace(nodes, item=nodes.item - len(task.number))

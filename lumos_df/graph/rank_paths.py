@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lumos_df.base.outcome import Outcome
 from lumos_df.base.runner import results
 from lumos_df.graph.critical_path import SegmentPieces, StepPaths
+from lumos_df.graph.gpu_pace import paced
 from lumos_df.graph.host_work import host_work
 from lumos_df.graph.path_parts import Parts, parts_of
 from lumos_df.graph.path_tables import PathSteps, write_path
@@ -95,7 +96,7 @@ def write_rank_paths(  # each says one thing of the job
 def _name_parts(corpus: Path, graphs: Path, on_rank: _NamedOnRank) -> Parts:
     """Name what ran in some segments. Raise `CorpusError` when the trace cannot be read."""
     graph, events, result = simulated(corpus, graphs, on_rank.task)
-    slack = slack_of(graph, steps(graph.rows), events, result, on_rank.task)
+    slack = slack_of(graph, paced(graph, steps(graph.rows)), events, result, on_rank.task)
     walked = WalkedGraph.of(events, result, [graph])
     return parts_of(walked, 0, host_work(graph), slack, on_rank.pieces)
 

@@ -19,7 +19,7 @@ from lumos_df.graph.gains import moving_here, taken
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.path_ways import WalkedGraph, Ways, last_members
 from lumos_df.graph.rank_outline import RankOutline, outline
-from lumos_df.graph.replay import replay
+from lumos_df.graph.replay import in_the_long_run, replay
 from lumos_df.graph.replayed_tables import columns_of_steps, write_rank
 from lumos_df.graph.simulate import backward, forward
 from lumos_df.graph.step_nodes import last_nodes, step_nodes
@@ -104,7 +104,7 @@ def replay_rank(corpus: Path, graphs: Path, selectors: list[Selector], task: Ran
     Raises `CorpusError` when the trace cannot be read, `UnwritableError` when nothing can be stored.
     """
     graph, events, result = simulated(corpus, graphs, task)
-    replayed = replay(graph, event_graphs.of_trace(events, result, 0))
+    replayed = in_the_long_run(replay(graph, event_graphs.of_trace(events, result, 0)))
     others = len(task.number)
     job, played = Job([graph], None, events), Played(events, result, [replayed])
     slack = slack_of(graph, replayed.steps, events, result, task)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.event_graph import Run
+from lumos_df.graph.gpu_pace import paced
 from lumos_df.graph.simulate import backward, forward, threads
 from lumos_df.graph.step_nodes import last_nodes
 from lumos_df.graph.steps import Breakdown, Steps, breakdown, steps, works
@@ -40,7 +41,7 @@ class Replay:
     run: Run
     """Its simulation: the nodes of the graph."""
     steps: Steps
-    """Its steps as recorded."""
+    """Its steps as recorded: those of the host, or those of `in_the_long_run`."""
     start: NDArray[np.int64]
     """[n] simulated start of every row, or UNSET outside the graph."""
     end: NDArray[np.int64]
@@ -59,10 +60,20 @@ class Replay:
 
 def replay(graph: TraceGraph, result: Run) -> Replay:
     """Place every row and step of a trace by a simulation of its graph."""
-    rows = graph.rows
-    marks = steps(rows)
+    marks = steps(graph.rows)
     start, end = _every_row(graph, result)
-    low, high = windows(graph, result, marks)
+    return _placed(graph, result, marks, (start, end), windows(graph, result, marks))
+
+
+def _placed(
+    graph: TraceGraph,
+    result: Run,
+    marks: Steps,
+    rows_at: tuple[NDArray[np.int64], NDArray[np.int64]],
+    window: tuple[NDArray[np.int64], NDArray[np.int64]],
+) -> Replay:
+    """Return the replay of some steps; `rows_at`: start and end of every row, `window`: of every step, simulated."""
+    rows, (start, end), (low, high) = graph.rows, rows_at, window
     return Replay(
         graph=graph,
         run=result,
@@ -77,6 +88,15 @@ def replay(graph: TraceGraph, result: Run) -> Replay:
     )
 
 
+def in_the_long_run(replay: Replay) -> Replay:
+    """Return a replay whose steps are those of the GPU, where that falls behind the host: they are what a job takes."""
+    graph, marks = replay.graph, paced(replay.graph, replay.steps)
+    if marks is replay.steps:
+        return replay
+    low, high = windows(graph, replay.run, marks)
+    return _placed(graph, replay.run, marks, (replay.start, replay.end), (low, high))
+
+
 def windows(graph: TraceGraph, result: Run, marks: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return when each step begins and ends in a simulation, ns on the trace's clock."""
     if marks.mark[0] == NONE:
@@ -86,8 +106,11 @@ def windows(graph: TraceGraph, result: Run, marks: Steps) -> tuple[NDArray[np.in
             return marks.low, marks.high
         return np.array([start[placed].min()]), np.array([end[placed].max()])
     thread = graph.rows.thread[marks.mark]
-    low = moments(graph, result, thread, marks.low)
-    return low, np.maximum(moments(graph, result, thread, marks.high), low)
+    low, high = (moments(graph, result, thread, at) for at in (marks.low, marks.high))
+    ended = np.where(marks.gpu_row >= 0, result.end[marks.gpu_row], np.append(low[0], high))
+    if (marks.gpu_row >= 0).any():
+        low, high = ended[:-1], ended[1:]
+    return low, np.maximum(high, low)
 
 
 def _every_row(graph: TraceGraph, result: Run) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -21,6 +21,7 @@ from lumos_df.graph.path_ways import WalkedGraph, Ways, last_members, path_share
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import UNSET
+from lumos_df.graph.steps import steps as steps_of_host
 from lumos_df.schema.arrow import each_once
 from lumos_df.schema.codes import COLLECTIVE, END_START, NONE, START_END
 from lumos_df.schema.words import BINDS, EDGE_KINDS
@@ -126,7 +127,7 @@ def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
         "edges": np.bincount(edge_place[edge_place >= 0], minlength=steps),
         "operators": np.bincount(place, minlength=steps),
         **parts,
-        "warnings": [of_trace + of_step for of_step in replay_warnings.of_steps(rows, marks)],
+        "warnings": [of_trace + of_step for of_step in replay_warnings.of_steps(rows, steps_of_host(rows))],
     }
 
 

@@ -21,6 +21,7 @@ from lumos_df.graph.path_tables import write_gains, write_paths
 from lumos_df.graph.replay_by_rank import replay_by_rank
 from lumos_df.graph.replayed_tables import replay_columns, write_replay
 from lumos_df.graph.simulate.forward import UNSET
+from lumos_df.graph.steps import steps
 from lumos_df.graph.switches import Change, changed, meant
 from lumos_df.schema.codes import NONE
 
@@ -101,6 +102,7 @@ def write_simulated(
     corpus: Path, job: Job, played: Played, works: list[HostWork], *, path: bool = True, gains: bool = True
 ) -> None:
     """Store what the simulation of a job gave, as `replay` does; `works`: its host work, rank by rank."""
+    played = played.in_the_long_run()
     slack = paths.slack(played.event_graph, played.run, job.graphs, played.replays)
     write_replay(corpus, job, played, slack)
     if path:
@@ -127,7 +129,7 @@ def what_if(
                 for when, simulated, replay in (("replayed", played, before), ("changed", again, after))
             }
             operators = before.graph.rows
-            of_step = replay_warnings.of_steps(operators, before.steps)
+            of_step = replay_warnings.of_steps(operators, steps(operators))
             for k, number in enumerate(before.steps.number.tolist()):
                 if step is not None and number != step:
                     continue
@@ -175,7 +177,8 @@ def _changed(
     used = [False] * len(changes)
     for loaded, played in _jobs(corpus, trace, step, job):
         used = [before or now for before, now in zip(used, meant(loaded.graphs, changes), strict=True)]
-        yield loaded, played, loaded.replay(changed(loaded.event_graph, loaded.graphs, changes))
+        again = loaded.replay(changed(loaded.event_graph, loaded.graphs, changes))
+        yield loaded, played.in_the_long_run(), again.in_the_long_run()
     for change, has in zip(changes, used, strict=True):
         if not has:
             see = f"lumos-df sql 'SELECT DISTINCT rank, kind, family, name FROM operators' --corpus {corpus}"

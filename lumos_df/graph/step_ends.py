@@ -17,10 +17,11 @@ from lumos_df.schema.codes import NONE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnds:
-    """The ends of all steps of a job: q moments of the host, each between two of p atoms or beside one.
+    """The ends of all steps of a job: q moments, each between two of p atoms or beside one.
 
-    A step between marks has two. A trace without marks lies between the first and the last of every thread's and every
-    GPU row's moments.
+    Atoms are those of the host and, where the GPU falls behind it, rows of the GPU with which steps end. A step between
+    marks has two moments. A trace without marks lies between the first and the last of every thread's and every GPU
+    row's moments.
     """
 
     recorded: NDArray[np.int64]
@@ -150,9 +151,19 @@ def ends_of(graph: TraceGraph, marks: Steps) -> StepEnds:
     after = threads.reached(thread, at, atoms.bounds, atoms.ts[atoms.by_thread])
     first, last = atoms.bounds[thread], atoms.bounds[thread + 1] - 1
     place = np.stack((np.maximum(after - 1, first), np.minimum(after, last)), axis=1)
-    around = np.stack((np.ones(len(at), np.bool_), place[:, 1] != place[:, 0]), axis=1)
-    atom = atoms.by_thread[place][around]
-    row = atoms.row[atom].astype(np.int64)
+    # A step of a GPU that falls behind ends with a row of it, beside which there is no other.
+    gpu = np.concatenate((marks.gpu_row[:-1], marks.gpu_row[1:])) if marked else np.full(len(at), NONE)
+    on_gpu = gpu[:, None] >= 0
+    around = np.stack((np.ones(len(at), np.bool_), (place[:, 1] != place[:, 0]) & ~on_gpu[:, 0]), axis=1)
+    atom = atoms.by_thread[place]
+    row, ts, dur = (
+        np.where(on_gpu, of_rows[gpu][:, None], of_atoms)[around]
+        for of_rows, of_atoms in (
+            (np.arange(len(rows)), atoms.row[atom]),
+            (rows.ts, atoms.ts[atom]),
+            (rows.dur, atoms.dur[atom]),
+        )
+    )
     gpu_row = np.empty(0, np.int64) if marked else graph.gpu.row.astype(np.int64)
     return StepEnds(
         recorded=marks.high - marks.low,
@@ -162,8 +173,8 @@ def ends_of(graph: TraceGraph, marks: Steps) -> StepEnds:
         bounds=np.append(0, np.cumsum(around.sum(axis=1))),
         start_node=row,
         end_node=row,
-        ts=atoms.ts[atom],
-        dur=atoms.dur[atom],
+        ts=ts,
+        dur=dur,
         idle=graph.idle_before[row],
         gpu_node=gpu_row,
         gpu_extent=np.zeros(len(gpu_row), np.int32),

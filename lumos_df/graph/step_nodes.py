@@ -14,13 +14,16 @@ def last_nodes(graph: TraceGraph, marks: Steps, end: NDArray[np.int64]) -> NDArr
         order = graph.order[works(graph.rows)[graph.order]]
         return order[np.argmax(end[order], keepdims=True)] if len(order) else marks.mark
     atom = graph.atoms.last_before(graph.rows.thread[marks.mark], marks.high)
-    return np.where(atom >= 0, graph.atoms.row[np.maximum(atom, 0)], NONE).astype(np.int32)
+    on_host = np.where(atom >= 0, graph.atoms.row[np.maximum(atom, 0)], NONE)
+    on_gpu = marks.gpu_row[1:]
+    return np.where(on_gpu >= 0, on_gpu, on_host).astype(np.int32)
 
 
 def step_nodes(graph: TraceGraph, marks: Steps) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return the nodes that end no later than a step does, whatever the simulation, and which step that is [k].
 
-    A step that is marked ends with the last node before its mark ends. A trace without marks ends with all its work.
+    A step that is marked ends with the last node before its mark ends, or with a row of a GPU that falls behind it.
+    A trace without marks ends with all its work.
     """
     if marks.mark[0] == NONE:
         node = graph.order[works(graph.rows)[graph.order]]

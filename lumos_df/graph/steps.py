@@ -32,6 +32,8 @@ class Steps:
     high: NDArray[np.int64]
     again: NDArray[np.int64]
     """Marks with the same number that begin after the first is over."""
+    gpu_row: NDArray[np.int32]
+    """[steps + 1] row of the GPU with whose end each step begins, and the last one ends; NONE: as the host does it."""
 
     def place(self, number: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return which of the steps each number is of, or NONE; the step of a trace without marks has all [k]."""
@@ -65,7 +67,14 @@ def steps(rows: Rows) -> Steps:
     order = np.argsort(low, kind="stable")
     low, high = low[order], high[order]
     high[:-1] = np.minimum(high[:-1], low[1:])
-    return Steps(number=number[order].astype(np.int32), mark=mark[first[order]], low=low, high=high, again=again[order])
+    return Steps(
+        number=number[order].astype(np.int32),
+        mark=mark[first[order]],
+        low=low,
+        high=high,
+        again=again[order],
+        gpu_row=_by_host(len(number)),
+    )
 
 
 def works(rows: Rows) -> NDArray[np.bool_]:
@@ -86,7 +95,12 @@ def _whole(rows: Rows) -> Steps:
     low = rows.ts[timed].min(initial=np.iinfo(np.int64).max) if len(timed) else 0
     high = rows.end[timed].max(initial=0) if len(timed) else 0
     none = np.array([NONE], np.int32)
-    return Steps(number=none, mark=none, low=np.array([low]), high=np.array([high]), again=np.zeros(1, np.int64))
+    again = np.zeros(1, np.int64)
+    return Steps(number=none, mark=none, low=np.array([low]), high=np.array([high]), again=again, gpu_row=_by_host(1))
+
+
+def _by_host(steps: int) -> NDArray[np.int32]:
+    return np.full(steps + 1, NONE, np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

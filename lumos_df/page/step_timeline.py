@@ -83,14 +83,27 @@ def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
               place
           ) <= {MAX_RANKS}
         ),
+        -- Steps of a GPU that falls behind its host are those of the replay: begin and end as its path does.
+        gpu_step AS (
+          SELECT trace_id, step, any_value(recorded_ns) AS step_ns, min(path.ts) AS ts
+          FROM replay_steps AS replay
+          JOIN page_step USING (trace_id, step)
+          JOIN critical_path AS path USING (trace_id, step)
+          WHERE replay.recorded_ns != page_step.step_ns
+          GROUP BY trace_id, step
+        ),
         clocked AS (
           SELECT
-            chosen.*,
+            chosen.* REPLACE (
+              coalesce(gpu_step.ts, chosen.ts) AS ts,
+              coalesce(gpu_step.step_ns, chosen.step_ns) AS step_ns
+            ),
             clocks.trace_id IS NOT NULL AS compared,
             coalesce(traces.clock_origin_ns, 0) - coalesce(clocks.offset_ns, 0) AS origin_ns
           FROM chosen
           JOIN traces USING (trace_id)
           LEFT JOIN clocks USING (trace_id)
+          LEFT JOIN gpu_step ON gpu_step.trace_id = chosen.trace_id AND gpu_step.step = chosen.step
         ),
         -- Clocks that were compared are believed even if a rank is some steps late; without that, only within a step.
         judged AS (

@@ -83,7 +83,7 @@ REPLAY_STEPS: Final = table(
     "One row a step, as recorded and as replayed.",
     ("rank", "int32", "Rank in the job."),
     ("step", "int32", "n of ProfilerStep#n; null in a trace without marks."),
-    ("recorded_ns", "int64", "Duration of the step as recorded."),
+    ("recorded_ns", "int64", "Duration of the step as recorded: the GPU's where it falls behind the host."),
     ("replayed_ns", "int64", "Duration of the step in the replay."),
     (
         "unexplained_ns",

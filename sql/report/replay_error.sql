@@ -11,7 +11,7 @@ CREATE VIEW replay_error(
   rank,
   -- n of ProfilerStep#n; null in a trace without marks.
   step,
-  -- Duration as recorded, ns.
+  -- Duration as recorded, ns: the GPU's where it falls behind the host.
   recorded_ns,
   -- Duration in the replay, ns.
   replayed_ns,

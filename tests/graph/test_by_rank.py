@@ -121,6 +121,23 @@ def test_a_job_of_which_the_gpus_alone_were_recorded(tmp_path: Path) -> None:
     assert most[0] > 0
 
 
+def test_a_job_whose_gpus_fall_behind_their_hosts(tmp_path: Path) -> None:
+    """Its steps end with rows of the GPU, and paths and gains are of these."""
+    job = Job(ranks=2, layers=2, steps=3, hidden=2048, batch=16)
+    write(simulate(job), Profiler(memory=False, stacks=False), tmp_path / "traces")
+    corpus = taken_in(tmp_path / "traces", tmp_path / "corpus")
+    assert both(corpus) == 1
+    with connect(corpus) as connection:
+        told = connection.execute("SELECT warnings FROM replay_error").fetchall()
+        steps = connection.execute(
+            "SELECT sum(dur), any_value(recorded_ns), sum(dur) FILTER (kind = 'host') FROM critical_path "
+            "JOIN replay_steps USING (trace_id, step) GROUP BY trace_id, step"
+        ).fetchall()
+    assert all(any(text.startswith("the host ran ahead") for text in warnings) for (warnings,) in told)
+    assert [length for length, _, _ in steps] == [recorded for _, recorded, _ in steps]
+    assert all((host or 0) < 0.1 * length for length, _, host in steps)
+
+
 @pytest.mark.parametrize("name", ["real_corpus", "later_corpus"])
 def test_every_real_job(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     corpus = request.getfixturevalue(name)

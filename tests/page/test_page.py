@@ -51,6 +51,35 @@ def test_the_commands_of_a_job_of_several_are_about_it(played_corpus: Path, tmp_
         assert f"lumos-df export --corpus {played_corpus} --job {job} --output" in note
 
 
+def test_the_timeline_of_a_gpu_that_falls_behind_has_its_steps(tmp_path: Path) -> None:
+    """Three steps of 1 ms on the host, each of ten kernels of 200 us."""
+    events = []
+    for place in range(30):
+        at = 100 * place
+        events += [
+            op("aten::mm", at, 90),
+            launch(at, 5, place),
+            kernel("gemm", 8 + 200 * place, 200, correlation=place),
+        ]
+    marks = [annotation(f"ProfilerStep#{step}", 1000 * step, 1000) for step in range(3)]
+    corpus_of(tmp_path, [*marks, *events], distributedInfo={"rank": 0, "world_size": 1})
+    replay(tmp_path / "corpus", path=True)
+    write(tmp_path / "corpus", tmp_path / "page.html")
+    (job,) = data_of(tmp_path / "page.html")["jobs"]
+    data = job["sections"]["timeline"]["data"]
+    assert data["ranks"]["step_ns"] == [2_008_000, 2_000_000, 2_000_000]
+    # All of the path but the first launch lies in kernels that are drawn.
+    assert (
+        sum(
+            data["slices"]["busy_ns"][k]
+            for k, kind in enumerate(data["slices"]["class"])
+            if data["slices"]["names"][kind] != "host"
+        )
+        == 6_000_000
+    )
+    assert sum(data["path"]["time_ns"]) == 6_008_000
+
+
 def titles(page: Path) -> dict[str, str]:
     (job,) = data_of(page)["jobs"]
     return {name: section["title"] for name, section in job["sections"].items()}

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from lumos_df import connect
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.graph import switches
 from lumos_df.graph.gpu_pace import GpuPace
 from lumos_df.graph.job import groups, load
+from lumos_df.graph.run import replay, what_if
+from lumos_df.graph.steps import steps
 from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.estimate import estimated
 from lumos_df.whatif.job import recorded_job
@@ -90,6 +93,38 @@ def test_a_stall_that_the_gpu_does_not_wait_for_widens_no_interval(tmp_path: Pat
         assert row["high_s"] < 1.05 * row["low_s"]
 
 
+def test_the_path_and_the_gains_of_a_gpu_that_falls_behind_are_those_of_its_kernels(tmp_path: Path) -> None:
+    """Of ten kernels of 200 us a step, the host launching them within 1 ms."""
+    corpus = recorded(tmp_path, 200, backlog_us=500)
+    replay(corpus, path=True, gains=True)
+    with connect(corpus) as connection:
+        path = connection.sql(
+            "SELECT step, kind, sum(dur) / 1000 FROM critical_path WHERE dur > 0 GROUP BY ALL ORDER BY step, kind"
+        ).fetchall()
+        gains = connection.sql(
+            "SELECT gain_ns / 1000, gain_pct, half_gain_ns / 1000 FROM gain WHERE what = 'family' AND step > 0"
+        )
+        assert path == [(step, "kernel", 2000) for step in range(STEPS)]
+        for whole, percent, half in gains.fetchall():
+            # Without any of it, or half of it, the host is what takes long.
+            assert (whole, percent, half) == pytest.approx((HOST_US, 50, HOST_US), abs=10)
+        errors = connection.sql("SELECT recorded_ns, replayed_ns FROM replay_error").fetchall()
+    assert errors == [(2_000_000, 2_000_000)] * STEPS
+    halved = what_if(corpus, [switches.scale("family=gemm:0.75")]).to_pylist()
+    assert [row["changed_ns"] for row in halved] == pytest.approx([1_500_000] * STEPS, abs=10_000)
+
+
+def test_marks_of_one_number_tell_no_pace(tmp_path: Path) -> None:
+    """The GPU's work of the second mark of a number lies behind the step of that number."""
+    events = [annotation(f"ProfilerStep#{number}", HOST_US * place, HOST_US) for place, number in enumerate((2, 3, 2))]
+    for place in range(3):
+        at = HOST_US * place
+        events += [op("aten::mm", at, 900), launch(at, 5, place), kernel("gemm", at + 8, 900, correlation=place)]
+    corpus_of(tmp_path, events, distributedInfo={"rank": 0, "world_size": 1})
+    (graph,) = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0]).graphs
+    assert GpuPace.of(graph, steps(graph.rows)) is None
+
+
 def test_a_trace_without_marks_or_without_a_gpu_has_no_pace(tmp_path: Path) -> None:
     for name, events in (
         ("unmarked", [op("aten::mm", 0, 90), launch(0, 5, 1), kernel("gemm", 8, 50, correlation=1)]),
@@ -98,5 +133,4 @@ def test_a_trace_without_marks_or_without_a_gpu_has_no_pace(tmp_path: Path) -> N
         corpus_of(tmp_path / name, events, distributedInfo={"rank": 0, "world_size": 1})
         corpus = tmp_path / name / "corpus"
         (graph,) = load(corpus, groups(corpus)[0]).graphs
-        (replay,) = load(corpus, groups(corpus)[0]).replay().replays
-        assert GpuPace.of(graph, replay.steps) is None
+        assert GpuPace.of(graph, steps(graph.rows)) is None
