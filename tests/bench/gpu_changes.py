@@ -2,14 +2,16 @@
 
 FOLDER is what tools/record_changes.py made, or tests/recordings/h200/nets, which has the nets as they are and what
 the others took without a profiler. Each net is asked for the settings of each other run of it, and where that run was
-recorded, it for the net's own. One line a pair, what a summary counts behind it. GPU busy is held against recorded
-steps, the step against unprofiled ones; `inside` is that of the unprofiled median and the share of recorded steps.
+recorded, it for the net's own. One line a pair, what a summary counts behind it. The GPU's time is held against
+recorded kernels, those that the recorded steps issued; the step against unprofiled ones; `inside` is that of the
+unprofiled median and the share of recorded steps.
 """
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ import polars as pl
 
 from lumos_df.base.errors import LumosError
 from lumos_df.capture.publish import read_metadata
-from lumos_df.graph.job import jobs
+from lumos_df.graph.job import Job, jobs
 from lumos_df.trace.ingest import ingest
 from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.estimate import estimated
@@ -73,23 +75,32 @@ def changes(folder: Path, corpus: Path, nets: list[str]) -> pl.DataFrame:
 
 
 def _ways(change: str, own: Any) -> Iterator[tuple[str, str, list[str]]]:
-    """Give (from, to, settings) both ways."""
-    yield _BASE, change, change.split()
-    names = [word.partition("=")[0] for word in change.split()]
-    known = {**_UNSAID, "dtype": own["dtype"], **own["sizes"]}
-    yield change, _BASE, [f"{name}={known[name]}" for name in names]
+    """Give (from, to, settings) both ways. The GPT-2 of transformers has an FFN four times as wide as it is."""
+    words = dict(word.split("=") for word in change.split())
+    if own["net"] == "gpt2" and "hidden" in words:
+        words["ffn"] = str(4 * int(words["hidden"]))
+    yield _BASE, change, [f"{name}={value}" for name, value in words.items()]
+    known = {**_UNSAID, "dtype": own["dtype"], "ffn": 4 * own["sizes"].get("hidden", 0), **own["sizes"]}
+    yield change, _BASE, [f"{name}={known[name]}" for name in words]
 
 
 def _measured(run: dict[str, Any], anchor: RecordedJob | None) -> Measured:
     rows = step_rows.rows(estimated(anchor, Settings())).to_pylist() if anchor else []
     steps = [row["original_step_ns"] * 1e-6 for row in rows]
-    busy = pl.Series([row["original_gpu_busy_ns"] * 1e-6 for row in rows], dtype=pl.Float64).median()
-    return Measured(steps, busy, run["median_ms"], run["peak_bytes"])  # type: ignore[arg-type]  # a median of floats
+    busy = _issued_ms(anchor.job, len(steps)) if anchor else None
+    return Measured(steps, busy, run["median_ms"], run["peak_bytes"])
+
+
+def _issued_ms(job: Job, steps: int) -> float:
+    """Return how long the GPU works on what a step issues; a recorded one has what was issued before as well."""
+    gpu, own = job.graphs[0].gpu, job.graphs[0].own
+    return 1e-6 * float(own[gpu.row[gpu.call >= 0]].sum()) / steps
 
 
 def _answer(anchor: RecordedJob, said: list[str], true: Measured) -> dict[str, Any]:
     try:
-        rows = step_rows.rows(estimated(anchor, parse(said))).to_pylist()
+        changed = estimated(anchor, parse(said))
+        rows = step_rows.rows(changed).to_pylist()
     except LumosError as error:
         return {"refused": str(error)}
     rows.sort(key=lambda row: row["step_ns"])
@@ -99,14 +110,14 @@ def _answer(anchor: RecordedJob, said: list[str], true: Measured) -> dict[str, A
     answer |= {"step_pct": _off(step, true.unprofiled_ms), "inside": low <= true.unprofiled_ms <= high}
     answer |= {"memory_pct": row["memory_gb"] and _off(1e9 * row["memory_gb"], true.peak_bytes)}
     if true.gpu_ms:
-        middle = sorted(true.steps_ms)[(len(true.steps_ms) - 1) // 2]
+        middle = median_low(true.steps_ms)
         inside = [low <= taken <= high for taken in true.steps_ms]
         answer |= {
             "profiled_ms": middle,
             "profiled_pct": _off(step, middle),
             "inside_profiled": sum(inside) / len(inside),
         }
-        answer |= {"gpu_pct": _off(row["gpu_busy_ns"] * 1e-6, true.gpu_ms)}
+        answer |= {"gpu_pct": _off(_issued_ms(changed.job, len(rows)), true.gpu_ms)}
     return {**answer, "cause": row["interval_from"]}
 
 
