@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lumos_df.schema.codes import FORWARD, NONE
 from lumos_df.structure import passes
 from lumos_df.structure.compute_stream import ComputeKernels
-from lumos_df.structure.kernels.spread import inherit
+from lumos_df.structure.kernels.spread import UNKNOWN, inherit, spread
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.passes import Passes
 
@@ -22,7 +22,8 @@ def of_kernels(trace: Trace, kernels: ComputeKernels, forward: Passes, backward:
         partner = _of_partner(trace, kernels, batch, backward)
         if backward.count:
             ordinal = _linked(partner, backward, _ordinal_in_step(kernels, backward))
-            partner = np.append(ordinal, NONE)[backward.number]
+            of_pass = np.append(ordinal, NONE)[backward.number]
+            partner = np.where(backward.number == NONE, _in_no_pass(partner, backward), of_pass)
         batch[backward.place] = partner
         return batch
     both = np.sort(np.concatenate((forward.place, backward.place)))
@@ -32,6 +33,19 @@ def of_kernels(trace: Trace, kernels: ComputeKernels, forward: Passes, backward:
         whole = replace(passes.nothing(both), number=number, count=count, cut=np.zeros(count, np.bool_))
         batch[both] = _ordinal_in_step(kernels, whole)[number]
     return batch
+
+
+def _in_no_pass(partner: NDArray[np.int32], backward: Passes) -> NDArray[np.int32]:
+    """Return the micro-batch of backward kernels by links alone: of each stretch in no pass that of most partners.
+
+    The first of several micro-batches adds no gradients up, so its backward pass may repeat nothing of the others'.
+    """
+    apart = backward.number == NONE
+    begins = apart & (~np.append(False, apart[:-1]) | (np.diff(backward.place, prepend=NONE) > 1))
+    stretch = np.where(apart, np.cumsum(begins, dtype=np.int32) - 1, NONE)
+    whole = replace(backward, number=stretch, count=int(begins.sum()))
+    unknown = np.full(whole.count + 1, NONE, np.int32)
+    return np.append(_linked(partner, whole, unknown[:-1]), NONE)[stretch].astype(np.int32)
 
 
 def _turns(ahead: NDArray[np.bool_], weight: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -75,17 +89,13 @@ def _of_partner(trace: Trace, kernels: ComputeKernels, batch: NDArray[np.int32],
     """Return the micro-batch of the forward operator that each backward kernel is linked to, NONE where none is."""
     rows = trace.rows
     forward = inherit(rows.forward, rows.parent, rows.thread)[kernels.row[backward.place]]
-    launched = np.full(len(rows), NONE, np.int32)
-    if rows.on_gpu.any():
-        call = rows.parent[kernels.row]
-        known = (batch >= 0) & (call >= 0)
-        # The operator around the launching call: what the backward operator is linked to.
-        around = rows.parent[call[known]]
-        launched[around[around >= 0]] = batch[known][around >= 0]
-    else:
-        launched[kernels.row] = batch
-        launched = inherit(launched, rows.parent, rows.thread)
-    return np.where(forward >= 0, launched[forward], NONE).astype(np.int32)
+    value = np.full(len(rows), UNKNOWN, np.int32)
+    value[kernels.row] = batch
+    source = np.where(rows.on_gpu[kernels.row], rows.parent[kernels.row], kernels.row)
+    launches = np.zeros(len(rows), np.bool_)
+    launches[source[source >= 0]] = True
+    spread(value, rows.parent, rows.thread, launches)
+    return np.where(forward >= 0, np.maximum(value[forward], NONE), NONE).astype(np.int32)
 
 
 def _linked(partner: NDArray[np.int32], backward: Passes, ordinal: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -49,6 +49,8 @@ class Made:
     """Whether backward operators name their forward ones."""
     routes: bool = False
     """Whether sends and receives name both of their ranks, as torch.distributed does."""
+    adds: bool = False
+    """Whether gradients of matrices are added up, by a kernel each from the second micro-batch on."""
 
     @property
     def world(self) -> int:
@@ -287,6 +289,9 @@ class Rank:
                 self._now = (phase, layer, number)
             for name in kernels:
                 self._launch(name, (32,))
+        if self.job.adds and number and "wgrad" in kernels[-1]:
+            with self._row("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", {}):
+                self._launch("elementwise<add gradient>", (64,))
 
     @property
     def _step_number(self) -> int:

@@ -20,6 +20,7 @@ JOBS = {
     "two layers": Made(layers=2),
     "many steps": Made(steps=3),
     "micro-batches": Made(layers=3, micro_batches=4, steps=2),
+    "gradients added up": Made(layers=3, micro_batches=4, steps=2, adds=True),
     "all forward first": Made(layers=3, micro_batches=4, schedule="gpipe", steps=2),
     "unfused attention": Made(unfused=True, tp=2, micro_batches=2),
     "heads as wide as samples are many": Made(unfused=True, hidden=128, heads=8, sequence=32, batch=16),
