@@ -149,9 +149,10 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
 
 
 def _axes(anchor: RecordedJob, new: Sizes, batch: tuple[int, int] | None) -> list[Axes]:
-    """Return what is known of the axes of each rank's shapes; nothing where none of them changes."""
+    """Return what is known of the axes of each rank's shapes; nothing where none of them, and no type, changes."""
     old = anchor.sizes
-    same = batch is None and all(getattr(old, name) == getattr(new, name) for name in (*IN_SHAPES, "tp", "cp"))
+    telling = (*IN_SHAPES, "tp", "cp", "element_bytes")
+    same = batch is None and all(getattr(old, name) == getattr(new, name) for name in telling)
     return [
         axes.unknown(rank.trace)
         if same
