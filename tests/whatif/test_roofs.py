@@ -31,6 +31,8 @@ JOB: Final = Made(
     odd={(layer, 1): "extra" for layer in range(4)},
 )
 """4 layers forward, 4096 tokens; one kernel a layer has no shape."""
+FIT_INTO_CACHE: Final = 25e6 * 1.01
+"""Bytes of tensors, with a result as large as the largest, that another memory moves no faster."""
 FLOOR_US: Final = 2.0
 """What a kernel takes that does nothing: those without a shape do."""
 
@@ -55,10 +57,14 @@ class Roofs(NamedTuple):
             # A causal mask leaves half of the pairs, and half of a tile of 128 queries.
             pairs = batch * heads * tokens * (tokens / 2 + 64)
             return self.floor_us + 4 * pairs * width / self.flops * 1e6
-        return self.floor_us + sum(map(prod, shapes)) * self.element_bytes / self.memory_rate * 1e6
+        sizes = [*map(prod, shapes)]
+        cached = (sum(sizes) + max(sizes, default=0)) * RECORDED_BYTES <= FIT_INTO_CACHE
+        rate = MEMORY_RATE if cached else self.memory_rate
+        return self.floor_us + sum(sizes) * self.element_bytes / rate * 1e6
 
 
-RECORDED: Final = Roofs(BF16_FLOPS, 2, MEMORY_RATE)
+RECORDED_BYTES: Final = 2
+RECORDED: Final = Roofs(BF16_FLOPS, RECORDED_BYTES, MEMORY_RATE)
 """Of the job as it ran: in bfloat16."""
 
 

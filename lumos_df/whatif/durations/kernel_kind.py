@@ -22,13 +22,17 @@ from lumos_df.structure.shapes import Operation, Shape
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_gpu import Machine
 
-GEMM, ATTENTION, SOFTMAX, NORM = (FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization"))
+GEMM, ATTENTION, SOFTMAX, NORM, REDUCTION = (
+    FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization", "reduction")
+)
 ELEMENTWISE: Final = FAMILIES.index("elementwise")
 BESIDE_ATTENTION: Final = re.compile(
     r"(?i)dot_?do_?o|do_o_dot|ograd_?doto|convert_?(?:dq|dkv|qgrad)|clear_dkvaccum|(?:pre|post)process|combine"
 )
 """Kernels of fused attention that multiply nothing: sums of output times its gradient, conversions, sums of parts."""
 _CONVOLVES: Final = re.compile(r"aten::\w*conv(?:olution|\d?d)?\w*$")
+_HOLDS_RESULT: Final = re.compile(r"aten::(?:copy|fill|zero)_$")
+"""Operators whose result is one of their inputs and is not read."""
 _NORM_WIDTH: Final = 512
 """Elements of a row that one pass of a normalization's block takes: 128 threads of 4."""
 _SOFTMAX_WIDTH: Final = 1024
@@ -187,6 +191,27 @@ class KernelKind:
         if operation is None or not operation.is_product() or not self.labels or not self.labels[-1]:
             return False
         return holds_input(self.labels[-1][0])
+
+    def moved(self, machine: Machine) -> float:
+        """Return the time of moving its tensors and its result, s; nan for products and attention.
+
+        The result is as large as the largest tensor. What copies or fills has it among its inputs, and what reduces has
+        a small one. A softmax goes over long rows once for the largest element, once for the sum and once for the
+        result, its backward pass once less.
+        """
+        operation = self.operation
+        if operation is None or not self.numel or takes_from_table(operation.name, self.labels):
+            return float("nan")
+        if self.family in (GEMM, ATTENTION) and (operation.multiplies() or operation.is_attention()):
+            return float("nan")
+        largest = max(self.numel, key=prod)
+        if _HOLDS_RESULT.match(operation.name) or self.family == REDUCTION:
+            return self._memory(machine)
+        result = replace(self, numel=(largest,), widths=(max(self.widths),) if self.widths else ())
+        passes = 1
+        if self.family == SOFTMAX and largest[-1:] > (_SOFTMAX_WIDTH,):
+            passes = 2 if self.backward else 3
+        return passes * self._memory(machine) + result._memory(machine)  # noqa: SLF001 - of the same class
 
     def _memory(self, machine: Machine) -> float:
         """Return the time of moving its tensors, s."""

@@ -23,6 +23,7 @@ from lumos_df.structure.layers import Structure
 from lumos_df.structure.shapes import PRODUCT
 from lumos_df.whatif.durations.kernel_kind import ATTENTION, GEMM, KernelKind
 from lumos_df.whatif.durations.named_precision import machines
+from lumos_df.whatif.durations.other_memory import convolution_ratio, moved_besides, other_time
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.widths import widths
 from lumos_df.whatif.job.recorded_gpu import Machine
@@ -118,7 +119,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         (structure.phase[row] == BACKWARD).astype(np.int64),
     )
     _, first, inverse = np.unique(packed(*columns), return_index=True, return_inverse=True)
-    before, after, linear, waves, more, peak, peak_after = (np.empty(len(first)) for _ in range(7))
+    before, after, linear, waves, more, peak, peak_after, moved = (np.empty(len(first)) for _ in range(8))
     resident = np.clip(_THREADS // np.maximum(trace.threads[row], 1), 1, _BLOCKS)
     blocks = trace.blocks[row] / resident
     kinds: list[tuple[object, ...]] = []
@@ -139,7 +140,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         )
         before[number], after[number] = kernel.seconds(was), kernel.changed(symbols, was, will)
         linear[number] = before[number] * kernel.operations(symbols) if old is new else after[number]
-        waves[number] = kernel.waves(old)
+        waves[number], moved[number] = kernel.waves(old), kernel.moved(old)
         peak[number] = kernel.flop() / float(was.row["peak_flops"][was.precision])
         grown = kernel.operations(symbols) if peak[number] else 0.0
         peak_after[number] = kernel.flop() * grown / float(will.row["peak_flops"][will.precision])
@@ -159,11 +160,48 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         peak_after[inverse] * np.minimum(time / np.maximum(peak[inverse], 1e-12), 1.0),
         np.zeros(len(row)),
     )
-    # Another GPU has other waves: how its bandwidth differs is all that is known.
+    if old.hardware is not new.hardware:
+        return on_other_gpu(kernels, moved[inverse], more[inverse], convolves[inverse], old, new)
     if old is not new:
         return kernels
     waved = in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1]))
     return of_fewer_blocks(waved, more[inverse], convolves[inverse] & ~np.isnan(waves[inverse]))
+
+
+def on_other_gpu(
+    kernels: KernelWork,
+    moved: NDArray[np.float64],
+    more: NDArray[np.float64],
+    convolves: NDArray[np.bool_],
+    old: Machine,
+    new: Machine,
+) -> KernelWork:
+    """Return kernels of which those that move tensors follow the memory as far as they waited for it.
+
+    What they do besides goes with the number of multiprocessors. Whether those of another chip are as fast no trace
+    tells: as much as their number makes of it is doubted.
+
+    Args:
+        kernels: of another GPU, which has other waves: how many blocks there are tells nothing.
+        moved: what moving the bytes of each takes, s; nan for products and attention, and where nothing tells [k].
+        more: by how much that grows [k].
+        convolves: which of them convolve [k].
+        old: the GPU that was measured.
+        new: the other one.
+    """
+    time, memory = kernels.time - kernels.floor, moved_besides(moved, old)
+    work = more * (new.memory_rate / old.memory_rate)
+    besides = np.where(convolves, convolution_ratio(old, new), old.sms / new.sms)
+    after, as_before = other_time(time, memory, more, work * besides), other_time(time, memory, more, work)
+    known = ~np.isnan(after)
+    apart = np.abs(np.log(np.maximum(as_before, 1e-12) / np.maximum(after, 1e-12)))
+    return replace(
+        kernels,
+        before=np.where(known, time, kernels.before),
+        after=np.where(known, after, kernels.after),
+        linear=np.where(known, after, kernels.linear),
+        doubt=np.where(known, apart, kernels.doubt),
+    )
 
 
 def in_waves(kernels: KernelWork, waves: NDArray[np.float64], more: NDArray[np.float64], reached: float) -> KernelWork:

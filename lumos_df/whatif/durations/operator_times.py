@@ -21,6 +21,7 @@ from lumos_df.whatif.durations import (
     host_times,
     kernel_times,
     optimizer_shares,
+    other_memory,
     parameter_loops,
     token_shares,
     unknown_work,
@@ -252,7 +253,7 @@ def times(
     else:
         passes = np.isin(about.structure.phase[kernels.row], (FORWARD, BACKWARD, RECOMPUTE))
         after = np.where(unknown, unknown_work.like_others(kernels, after, passes, tokens(change)), after)
-    faster, grown = change.measured_on.memory_rate / change.runs_on.memory_rate, growth(change)
+    faster, grown = other_memory.untold_ratio(change.measured_on, change.runs_on), growth(change)
     # Lists of parameters are recorded without shapes: how many samples there are is nothing to them.
     of_parameters = updates(about, change.old, kernels.row) | (unknown & (grown == 1) & _optimizes(about, kernels.row))
     after = np.where(of_parameters & (unknown | (grown != 1)), kernels.time * grown * faster, after)

@@ -1,10 +1,10 @@
 """What kernels of unknown work take after a change, as no shapes are recorded of them.
 
 Of other sizes they grow as kernels of known work do. On another GPU their family tells, and the precision that their
-names hold. What moves tensors takes as much less as the memory is faster. A product is taken for one of three equal
-sides that lasts as long, and attention for one of heads of 128 over a sequence that does: how long these take on either
-GPU, the cost functions of `model` say. So a long product follows the peak, and a short one what it takes to start.
-Convolutions count as moving tensors: they reach a small part of what newer GPUs multiply.
+names hold. What moves tensors follows the memory as far as such kernels mostly wait for it. A product is taken for one
+of three equal sides that lasts as long, and attention for one of heads of 128 over a sequence that does: how long these
+take on either GPU, the cost functions of `model` say. So a long product follows the peak, and a short one what it takes
+to start. Convolutions follow the memory, where the peak grows as much.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from lumos_df.model.kernels.attention import attention_seconds
 from lumos_df.model.kernels.gemm import gemm_seconds
 from lumos_df.schema.codes import ATTENTION, CONVOLUTION, GEMM, NONE
 from lumos_df.structure.labelled_rows import Trace
-from lumos_df.whatif.durations import kernel_times
+from lumos_df.whatif.durations import kernel_times, other_memory
 from lumos_df.whatif.durations.kernel_kind import BESIDE_ATTENTION
 from lumos_df.whatif.durations.kernel_times import KernelWork
 from lumos_df.whatif.durations.named_precision import machines
@@ -71,7 +71,9 @@ def by_family(
     family[(family == ATTENTION) & beside] = NONE
     multiplies = np.isin(family, (GEMM, ATTENTION))
     floors, above = float(new.row["memory"][0] / old.row["memory"][0]), kernels.time - kernels.floor
-    after = kernels.floor * floors + above * (old.memory_rate / new.memory_rate)
+    convolves = family == CONVOLUTION
+    ratio = np.where(convolves, other_memory.convolution_ratio(old, new), other_memory.untold_ratio(old, new))
+    after = kernels.floor * floors + above * ratio
     # Near the floor a kernel may wait for what no faster memory makes shorter.
     near = 1 - above / np.maximum(above + kernel_times.TRUST_FLOORS * kernels.floor, 1e-12)
     error = near * np.abs(np.log(np.maximum(after, 1e-9) / np.maximum(kernels.time, 1e-9)))
@@ -80,7 +82,7 @@ def by_family(
         if mine.any():
             law = _attention if (family[mine] == ATTENTION).any() else _product
             after[mine] = kernels.time[mine] * _ratio(kernels.time[mine], law, *machines(word, old, new))
-    return after, np.where(multiplies | (family == CONVOLUTION), ERROR, error)
+    return after, np.where(multiplies | convolves, ERROR, error)
 
 
 def _ratio(
