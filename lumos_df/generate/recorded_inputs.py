@@ -39,7 +39,8 @@ def recorded_inputs(
 
     Args:
         name: the operator's.
-        dims, types, strides, concrete: JSON lists, as the profiler recorded them.
+        dims, types, strides, concrete: JSON lists, as the profiler recorded them; the type of a list of tensors may be
+            a list, too.
         given: JSON list of values, as an execution trace has them.
     """
     kinds, shapes = _list(types or ""), _list(dims or "")
@@ -50,8 +51,10 @@ def recorded_inputs(
     floating = next((dtype for dtype in dtypes if "float" in dtype), dtypes[0] if dtypes else "float32")
     inputs: Inputs = []
     complete = True
-    for place, kind in enumerate(map(str, kinds)):
-        if kind == "TensorList":
+    for place, kind in enumerate(kinds):
+        if isinstance(kind, list):
+            inputs.append({"list": _of_types(shapes[place], steps[place], kind)})
+        elif kind == "TensorList":
             listed = _tensors(
                 shapes[place], steps[place], values[place], floating, indices=_NEED_A_LIST.get(name) == place
             )
@@ -60,9 +63,9 @@ def recorded_inputs(
         elif _is_sparse(shapes[place], strides, steps[place]):
             inputs.append(None)
             complete = False
-        elif known := _element_type(kind):
+        elif known := _element_type(str(kind)):
             inputs.append(_tensor(shapes[place], steps[place], values[place], known.name))
-        elif "::" in kind or kind[:1].islower():  # a tensor of a type that is not known here
+        elif "::" in str(kind) or str(kind)[:1].islower():  # a tensor of a type that is not known here
             inputs.append(None)
             complete = False
         else:
@@ -114,6 +117,15 @@ def _tensors(dims: Any, strides: Any, given: Any, dtype: str, *, indices: bool) 
     return [
         _tensor(shape, step, value, _type_of_width(value, dtype, indices=indices))
         for shape, step, value in zip(dims, steps, values, strict=True)
+    ]
+
+
+def _of_types(dims: list[Any], strides: list[Any], types: list[str]) -> list[dict[str, Any]]:
+    """Return a list's tensors, of types that torch has."""
+    return [
+        _tensor(shape, step, None, known.name)
+        for shape, step, kind in zip(dims, strides, types, strict=True)
+        if (known := element_type(kind))
     ]
 
 

@@ -21,9 +21,10 @@ SELECT o.op_id, o.parent_id, o.kind, o.family, o.name, o.ts, o.dur, o.thread, o.
   CASE WHEN o.kind = 'cpu_op' THEN coalesce(x.input_strides, a.args ->> '$."Input Strides"') END AS strides,
   CASE WHEN o.kind = 'cpu_op' THEN a.args ->> '$."Concrete Inputs"' END AS concrete,
   CASE WHEN o.kind = 'cpu_op' THEN a.args ->> '$."Input Storages"' END AS storages,
-  x.inputs AS given
+  x.inputs AS given,
+  CASE WHEN o.kind = 'kernel' THEN TRY_CAST(a.args ->> '$.grid[0]' AS BIGINT) END AS blocks
 FROM operators o
-LEFT JOIN args a ON a.trace_id = $trace AND a.event = o.event AND o.kind = 'cpu_op'
+LEFT JOIN args a ON a.trace_id = $trace AND a.event = o.event AND o.kind IN ('cpu_op', 'kernel')
 LEFT JOIN execution_nodes x ON x.trace_id = $trace AND x.op_id = o.op_id
 WHERE o.trace_id = $trace AND ($step IS NULL OR o.step = $step)
 ORDER BY o.op_id
@@ -43,7 +44,8 @@ class RecordedRows:
     """n rows in the order of op_id; `place` is a row's number from 0."""
 
     frame: pl.DataFrame
-    """Columns of `operators`; of those on the host also dims, types, strides, concrete, storages, given (JSON)."""
+    """Columns of `operators`; of those on the host also dims, types, strides, concrete, storages, given (JSON), of
+    kernels the blocks along the first dimension of the grid."""
     parent: NDArray[np.int64]
     """[n] place of the row around it, or -1."""
     levels: list[NDArray[np.int64]]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lumos_df.generate.index_bounds import index_bound
 from lumos_df.generate.like_operators import as_recorded_or_alike
+from lumos_df.generate.listed_tensors import with_listed_tensors
 from lumos_df.generate.recorded_inputs import RecordedInputs, recorded_inputs, tensors
 from lumos_df.generate.recorded_rows import NO_ROW, RecordedRows
 from lumos_df.generate.stand_ins import collective_operator, stand_in
@@ -99,6 +100,7 @@ def replay(rows: RecordedRows, op_id: int | None = None) -> ReplayedCalls:
     Of a row that is no operator, or one without known tensors, it is the innermost operator around that has them. There
     is no call where there is none.
     """
+    rows = with_listed_tensors(rows)
     frame = rows.frame
     host = (frame["kind"] == "cpu_op").to_numpy()
     keys, distinct = _distinct(frame, host)
