@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from joined_calls import NAME
 from replayed_step import ReplayedStep
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 HERE = Path(__file__).parent
@@ -39,6 +40,8 @@ class Step(ReplayedStep):
         """
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
         options = {"activities": activities, "record_shapes": True, "profile_memory": self.memory}
+        if len(self.threads) > 1:
+            options |= of_all_threads()
         plain = self.times
         with profile(**options) as profiler:
             single_ns = self.dispatch_ns(mark)
@@ -71,12 +74,7 @@ class Step(ReplayedStep):
         It is the median of the steps: a pause of the machine lengthens one of them.
         """
         profiler, _ = self.profiled(count, lambda call: record_function(FAMILY + call["family"]))
-        marked = defaultdict(list)
-        for event in sorted(profiler.events(), key=lambda event: event.time_range.start):
-            if event.name.startswith(FAMILY):  # without what the mark itself takes
-                parts = [event.device_time_total] if self.cuda else [part.cpu_time_total for part in event.cpu_children]
-                marked[event.name.removeprefix(FAMILY)].append(sum(parts) * 1e-3)
-        return {family: median(of_steps(times, count)) for family, times in sorted(marked.items())}
+        return families(profiler.events(), count, self.cuda)
 
     def named(self, found, what):
         """Return operators by name: percent of the recorded time, and what `found` says of them."""
@@ -93,6 +91,25 @@ class Step(ReplayedStep):
         marked = (lambda call: record_function(call["module"] or "no module")) if modules else nullcontext
         profiler, _ = self.profiled(TRACED, marked)
         profiler.export_chrome_trace(str(folder / f"rank{self.place}.json"))
+
+
+def of_all_threads():
+    """Return the option of a profiler that follows threads which it is not started on; nothing where torch has none."""
+    try:
+        return {"experimental_config": torch._C._profiler._ExperimentalConfig(profile_all_threads=True)}
+    except (AttributeError, TypeError):
+        return {}
+
+
+def families(events, count, cuda):
+    """Return each family's time in one of `count` steps, ms, by the marks around its calls, less what these take."""
+    marked = defaultdict(list)
+    for event in sorted(events, key=lambda event: event.time_range.start):
+        # On the GPU a profiler draws the same mark again, around the kernels and what is between them.
+        if event.name.startswith(FAMILY) and event.device_type == DeviceType.CPU:
+            parts = [part.device_time_total if cuda else part.cpu_time_total for part in event.cpu_children]
+            marked[event.name.removeprefix(FAMILY)].append(sum(parts) * 1e-3)
+    return {family: median(of_steps(times, count)) for family, times in sorted(marked.items())}
 
 
 def of_steps(times, count):

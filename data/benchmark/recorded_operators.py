@@ -88,7 +88,8 @@ class Maker:
         self.pool = {}
         self.state = None  # the tensors that are there in every step, where those were recorded
         self.trained = False  # whether the step has a backward pass
-        self.numbers = torch.Generator().manual_seed(seed)
+        # Each draws where its tensors are: a host draws and sends a billion of numbers in six seconds.
+        self.numbers = {place: torch.Generator(place).manual_seed(seed) for place in {"cpu", self.device.type}}
 
     def size(self, size):
         """Return a size as --small has it: equal ones stay equal."""
@@ -242,7 +243,7 @@ class Maker:
             return [size // 2 for size in kernel[2:]]
         if argument.has_default_value():
             return argument.default_value
-        if kind.startswith("Optional"):
+        if kind.startswith("Optional") or kind == "Tensor":  # where it takes none, torch says so
             return None
         if kind == "List[int]":
             named = {"dims": list(range(len(first))), "output_size": [1, 1], "normalized_shape": [self.size(first[-1])]}
@@ -295,23 +296,22 @@ class Maker:
 
     def new(self, dims, strides, recorded, bound):
         """Return a tensor over a buffer that is just large enough, expanded and overlapping ones included."""
-        dtype = getattr(torch, recorded["dtype"])
+        dtype, at = getattr(torch, recorded["dtype"]), recorded.get("at")
         length = extent(dims, strides)
+        device = self.device if at is None else torch.device("cpu")
+        where = {"generator": self.numbers[device.type], "device": device}
         if dtype is torch.bool:
-            buffer = torch.rand(length, generator=self.numbers) < 0.5
+            buffer = torch.rand(length, **where) < 0.5
         elif dtype in (torch.float64, torch.int64) and not recorded["dims"]:
-            buffer = torch.ones(length, dtype=dtype)  # a number of Python's: 1 neither lets numbers grow nor shrink
+            # A number of Python's: 1 neither lets numbers grow nor shrink.
+            buffer = torch.ones(length, dtype=dtype, device=device)
         elif dtype.is_floating_point or dtype.is_complex:
-            buffer = torch.rand(length, generator=self.numbers).to(dtype)
+            buffer = torch.rand(length, **where).to(dtype)
         else:
-            buffer = torch.randint(min(bound, 127), (length,), generator=self.numbers).to(dtype)
-            if bound > 127 and dtype in (torch.int32, torch.int64):
-                buffer = torch.randint(bound, (length,), generator=self.numbers).to(dtype)
-        at = recorded.get("at")
+            wide = bound > 127 and dtype in (torch.int32, torch.int64)
+            buffer = torch.randint(bound if wide else min(bound, 127), (length,), **where).to(dtype)
         if at == "pinned" and self.device.type == "cuda":
             buffer = buffer.pin_memory()
-        elif at is None:
-            buffer = buffer.to(self.device)
         return buffer.as_strided(dims, strides)
 
     def copy(self, operator):

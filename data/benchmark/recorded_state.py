@@ -56,5 +56,7 @@ class State:
         """Give those that change in a step what they have before the first one."""
         for place, most in self.first.items():
             least = 0.0 if most == 1 else -most
-            drawn = torch.rand(self.pool[place].shape, generator=self.maker.numbers) * (most - least) + least
-            self.pool[place].copy_(drawn)
+            tensor = self.pool[place]
+            numbers = self.maker.numbers[tensor.device.type]
+            drawn = torch.rand(tensor.shape, generator=numbers, device=tensor.device) * (most - least) + least
+            tensor.copy_(drawn)

@@ -136,11 +136,11 @@ class ReplayedStep:
         self.ends = [0] * len(self.calls)
         self.works = {}
         self.events = {number: Event() for number in self.handed}
-        if len(self.threads) == 1:
-            self.run_thread(next(iter(self.threads)), start, mark)
-        else:
-            for done in [self.pool.submit(self.run_thread, thread, start, mark) for thread in self.threads]:
-                done.result()
+        first, *others = self.threads
+        running = [self.pool.submit(self.run_thread, thread, start, mark) for thread in others]
+        self.run_thread(first, start, mark)
+        for each in running:
+            each.result()
         for work in self.works.values():
             work.wait()
         self.until(max([start, *self.ends]) + self.times[0][-1])

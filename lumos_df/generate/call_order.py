@@ -13,18 +13,20 @@ HOST, BEHIND = -1, -2
 def ordered(calls: pl.DataFrame, start_ns: int, end_ns: int) -> tuple[pl.DataFrame, int]:
     """Return thread, stream, gap_ns, after and waits of each call, and the host's time behind the last one.
 
-    Threads and streams are numbered from 0, the stream with most time first. `after` is the call of another thread
-    that ended last before this one began, where its own thread had nothing later: the gap begins there. `waits` are
-    the last calls of other streams whose work had ended when the work of this one began: what depends on what is not
-    recorded, and no dependency that the recording shows is missing among them. A gap in which a collective ended that
-    the host's threads do begins there: what came before was waiting, and takes as long as the collective will.
+    Threads and streams are numbered from 0, the stream with most time first. Threads that take turns, as autograd's for
+    a GPU and the one that waits for it, are one: a profiler follows the thread that starts it. `after` is the call of
+    another thread that ended last before this one began, where its own thread had nothing later: the gap begins there.
+    `waits` are the last calls of other streams whose work had ended when the work of this one began: what depends on
+    what is not recorded, and no dependency that the recording shows is missing among them. A gap in which a collective
+    ended that the host's threads do begins there: what came before was waiting, and takes as long as the collective
+    will.
 
     Args:
         calls: those of `replayed_calls`, by their start.
         start_ns, end_ns: of the step, on the trace's clock.
     """
     ts, end = calls["ts"].to_numpy(), calls["end"].to_numpy()
-    thread = calls["thread"].fill_null(0).rank("dense").to_numpy() - 1
+    thread = _threads(calls["thread"].fill_null(0).to_numpy(), ts, end)
     before = _previous(thread)
     own_end = np.where(before >= 0, end[before], start_ns) if len(ts) else ts
     by_end = np.argsort(end, kind="stable")
@@ -37,7 +39,7 @@ def ordered(calls: pl.DataFrame, start_ns: int, end_ns: int) -> tuple[pl.DataFra
     table = pl.DataFrame(
         {
             "operator": calls["operator"],
-            "thread": thread.astype(np.int64),
+            "thread": thread,
             "stream": _streams(calls),
             "gap_ns": np.maximum(ts - began, 0),
             "after": pl.Series(after, dtype=pl.Int64).set(pl.Series(~handed), None),
@@ -45,6 +47,22 @@ def ordered(calls: pl.DataFrame, start_ns: int, end_ns: int) -> tuple[pl.DataFra
         }
     )
     return table, max(0, int(end_ns - end.max(initial=start_ns)))
+
+
+def _threads(recorded: NDArray[np.int64], ts: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of each call's thread, calls by their start; the loops are over threads."""
+    number = np.full(len(ts), NO_ROW, np.int64)
+    for thread in dict.fromkeys(recorded.tolist()):
+        own = recorded == thread
+        turns = (number == other for other in range(int(number.max()) + 1))
+        fits = [other for other, those in enumerate(turns) if _one_by_one(own | those, ts, end)]
+        number[own] = fits[0] if fits else number.max() + 1
+    return number
+
+
+def _one_by_one(chosen: NDArray[np.bool_], ts: NDArray[np.int64], end: NDArray[np.int64]) -> bool:
+    """Return whether none of these calls begins before all earlier ones have ended."""
+    return bool((ts[chosen][1:] >= np.maximum.accumulate(end[chosen])[:-1]).all())
 
 
 def _awaited_end(calls: pl.DataFrame, waits: pl.Series) -> NDArray[np.int64]:

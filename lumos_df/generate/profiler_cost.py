@@ -18,7 +18,7 @@ from lumos_df.generate.recorded_rows import RecordedRows
 if TYPE_CHECKING:
     import duckdb
 
-_WRITTEN_DOWN = ("cpu_op", "annotation")
+_WRITTEN_DOWN = ("cpu_op", "annotation", "runtime")
 """Kinds of rows of the host that a step would not stop for without the profiler."""
 
 
@@ -56,7 +56,8 @@ def profiler_cost(
     if unprofiled_ns is None or not len(calls):
         return ProfilerCost(unprofiled_ns, [0] * len(calls), 0)
     written = rows.frame.filter(pl.col("kind").is_in(_WRITTEN_DOWN), pl.col("thread").is_in(calls["thread"].implode()))
-    each_ns = max(0, (profiled_ns or 0) - unprofiled_ns) / max(1, len(written))
+    longer_ns = max(0, (profiled_ns or rows.end_ns - rows.start_ns) - unprofiled_ns)
+    each_ns = longer_ns / max(1, len(written))
     # The call itself is one of them, and begins where its gap ends.
     begun = _starts(written, calls["thread"], calls["ts"]) - _starts(written, calls["thread"], calls["ts"] - gap_ns)
     last = calls.sort("end").tail(1)

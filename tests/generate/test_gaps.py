@@ -71,7 +71,8 @@ def captured(profiled_us: float, *unprofiled_us: float) -> dict[str, Any]:
     """Return what `lumos-df capture` writes into a trace of what steps take with and without the profiler."""
     unprofiled = [round(us * 1000) for us in unprofiled_us]
     times = {"unprofiledBeforeNs": unprofiled[:1], "unprofiledAfterNs": unprofiled[1:]}
-    return {"lumosCapture": {"profiledNs": [round(profiled_us * 1000)], "complete": True, **times}}
+    profiled = [round(profiled_us * 1000)] if profiled_us else []
+    return {"lumosCapture": {"profiledNs": profiled, "complete": True, **times}}
 
 
 WRAPPED = [
@@ -95,10 +96,11 @@ WRITTEN_DOWN = 8
     [
         (captured(100 + WRITTEN_DOWN / 2, 98, 100, 102), 0.5, 100_000),
         (captured(90, 100), 0, 100_000),
+        (captured(0, 100 - WRITTEN_DOWN / 2), 0.5, 96_000),
         (captured(100), 0, None),
         ({}, 0, None),
     ],
-    ids=["longer by 4 us", "no longer", "not timed without", "not by capture"],
+    ids=["longer by 4 us", "no longer", "the recorded step itself", "not timed without", "not by capture"],
 )
 def test_what_the_profiler_took_between_calls_goes_by_the_rows_that_begin_there(
     tmp_path: Path, times: dict[str, Any], each_us: float, unprofiled_ns: int | None
@@ -208,15 +210,23 @@ def test_a_pause_in_one_step_is_no_time_of_a_family(tmp_path: Path) -> None:
     assert 0 < float(done.stdout) < 3
 
 
-def test_a_call_of_another_thread_begins_after_the_call_before_it(tmp_path: Path) -> None:
-    backward = [op("aten::mm", 40, 8, tid=2, **MM), *on_gpu(2, 41), op("aten::mm", 60, 8, **MM), *on_gpu(3, 61)]
+@pytest.mark.parametrize(
+    ("end", "thread", "after"),
+    [(48, [0, 0, 0], [None, None, None]), (62, [0, 1, 0], [None, 0, None])],
+    ids=["threads that take turns are one", "threads beside each other"],
+)
+def test_a_call_of_another_thread_begins_after_the_call_before_it(
+    tmp_path: Path, end: int, thread: list[int], after: list[int | None]
+) -> None:
+    """A profiler of a benchmark follows the thread that starts it: else nothing of autograd's would be in its trace."""
+    backward = [op("aten::mm", 40, end - 40, tid=2, **MM), *on_gpu(2, 41), op("aten::mm", 60, 8, **MM), *on_gpu(3, 61)]
     plan, _ = generated(
         tmp_path, [annotation("ProfilerStep#1", 0, 100), op("aten::mm", 10, 8, **MM), *on_gpu(1, 11), *backward]
     )
     calls = plan["ranks"]["0"]["calls"]
-    assert calls["thread"] == [0, 1, 0]
-    assert calls["after"] == [None, 0, 1]
-    assert calls["gap_ns"] == [10_000, 22_000, 12_000]
+    assert calls["thread"] == thread
+    assert calls["after"] == after
+    assert calls["gap_ns"] == [10_000, 22_000, 12_000 if end == 48 else 42_000]
 
 
 def test_work_on_another_stream_is_waited_for_once_it_had_ended(tmp_path: Path) -> None:

@@ -259,3 +259,33 @@ def test_parts_of_a_bucket_do_not_write_over_one_another() -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "data" / "benchmark")}
     done = subprocess.run([sys.executable, "-c", PARTS], capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.split() == ["True"] * 4, done.stderr
+
+
+UNDEFINED = """
+import torch
+from recorded_operators import Maker
+half, float32 = ({"dims": [2, 4, 8, 16], "dtype": "bfloat16"}, {"dims": [2, 4, 8, 1], "dtype": "float32"})
+seed = {"dims": [], "dtype": "int64"}
+numbers = [{"value": each} for each in (8, 8, 0.1, True, 0.25)]
+inputs = [*[half] * 5, float32, seed, seed, None, None, None, *numbers]
+operator = {"name": "aten::_scaled_dot_product_cudnn_attention_backward", "inputs": inputs}
+backward = torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default
+maker = Maker("cpu")
+positional, named, _ = maker.arguments(backward._schema, "of a GPU", operator, 0, ())
+print(positional[8:], named)
+away = [each.to("meta") if isinstance(each, torch.Tensor) else each for each in positional]
+print(*(tuple(each.shape) for each in backward(*away, **named)))
+"""
+
+
+@needs_torch
+def test_a_tensor_of_which_nothing_was_recorded_is_none() -> None:
+    """The backward pass of cuDNN's attention reads a mask and lengths of sequences only where there are any."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "data" / "benchmark")}
+    done = subprocess.run(
+        [sys.executable, "-c", UNDEFINED], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.stdout.splitlines() == [
+        "[None, None, None, 8, 8, 0.1, True] {'scale': 0.25}",
+        "(2, 4, 8, 16) (2, 4, 8, 16) (2, 4, 8, 16)",
+    ], done.stderr
