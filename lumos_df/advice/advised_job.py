@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lumos_df.advice import host_silences, operator_delays
+from lumos_df.advice import host_silences, host_unprofiled, operator_delays
 from lumos_df.advice.host_silences import StepSilences
 from lumos_df.advice.kernel_calls import KernelCalls, kernel_calls
 from lumos_df.advice.operator_delays import OperatorDelays
 from lumos_df.advice.program_words import ProgramWords
 from lumos_df.base.errors import HardwareError
+from lumos_df.corpus import profiler_overhead
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph import host_spread
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
@@ -137,12 +138,39 @@ class AdvisedJob:
 
     @cached_property
     def steps_ns(self) -> NDArray[np.int64]:
-        """How long each step of each rank is in the replay, ns [steps]; rank by rank."""
+        """How long each step of each rank is in the replay, without a profiler where that was timed, ns [steps]."""
+        if self.unprofiled is None:
+            return self.replayed_ns
+        return self.changed_steps_ns(ChangedGraph.of(self.event_graph))
+
+    @cached_property
+    def replayed_ns(self) -> NDArray[np.int64]:
+        """How long it is under the profiler, ns [steps]; rank by rank."""
         return np.concatenate(
             [
                 _lengths(pace, replay.start, replay.end, replay.low, replay.high)
                 for pace, replay in zip(self._paces, self.played.replays, strict=True)
             ]
+        )
+
+    @cached_property
+    def unprofiled(self) -> NDArray[np.int64] | None:
+        """Steps that were timed without the profiler, of any rank, ns; None where no GPU or no such step is there."""
+        timed = [profiler_overhead.unprofiled(self.corpus, rows.trace_id) for rows in self.ranks]
+        on_gpu = any(bool(rows.on_gpu.any()) for rows in self.ranks)
+        return np.concatenate(timed).astype(np.int64) if on_gpu and any(timed) else None
+
+    @cached_property
+    def lag_kept(self) -> NDArray[np.float64]:
+        """Which part of each edge's lag is left without the profiler [edges]; all of it where that was not timed."""
+        if self.unprofiled is None:
+            return np.ones(len(self.event_graph.lag))
+        changed = ChangedGraph.of(self.event_graph)
+        return host_unprofiled.kept(
+            changed.lag,
+            np.concatenate([host_unprofiled.rows_begun(work) for work in self.host_works]),
+            float(np.median(self.unprofiled)),
+            lambda kept: float(self.changed_steps_ns(_keeping(changed, kept), profiled=True)[self.counted].mean()),
         )
 
     @property
@@ -214,13 +242,19 @@ class AdvisedJob:
     def _ends(self) -> StepEnds:
         return step_ends(self.event_graph, self.played.replays)
 
+    def without_profiler(self, changed: ChangedGraph) -> ChangedGraph:
+        """Return the times of a changed graph as they are without the profiler, where that was timed."""
+        return changed if self.unprofiled is None else _keeping(changed, self.lag_kept)
+
     def simulate(self, changed: ChangedGraph) -> Run:
         """Simulate the changed job."""
         own, lag, floor, transfer = changed.own, changed.lag, changed.floor, changed.transfer
         return run(replace(self.event_graph, own=own, lag=lag, floor=floor, transfer=transfer))
 
-    def changed_steps_ns(self, changed: ChangedGraph) -> NDArray[np.int64]:
-        """Simulate the changed job and return how long its steps are, ns [steps]."""
+    def changed_steps_ns(self, changed: ChangedGraph, *, profiled: bool = False) -> NDArray[np.int64]:
+        """Simulate the changed job and return how long its steps are, ns [steps]; `profiled`: under the profiler."""
+        if not profiled:
+            changed = self.without_profiler(changed)
         graph, ends, result = self.event_graph, self._ends, self.simulate(changed)
         first = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).max)
         last = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).min)
@@ -275,6 +309,12 @@ def _elements(dims: Any) -> int:
     if dims and all(isinstance(size, int) for size in dims):
         return prod(dims)
     return sum(map(_elements, dims))
+
+
+def _keeping(changed: ChangedGraph, kept: NDArray[np.float64]) -> ChangedGraph:
+    """Return the times of a graph whose lags keep a part each [edges]."""
+    lag = np.where(changed.lag > 0, np.round(changed.lag * kept), changed.lag).astype(np.int64)
+    return replace(changed, lag=lag)
 
 
 def _lengths(

@@ -21,19 +21,22 @@ def evidence(advised: AdvisedJob, remedy: Remedy) -> dict[str, list[Any]]:
     """Return the columns of `advice_rows` of one change, without its place: a row a side and name.
 
     A row of the graph takes its own time, a communication kernel its transfer, and a call that waits no more what it
-    waited. What passes between two rows is called after the one that it leads to.
+    waited. What passes between two rows is called after the one that it leads to. It is less where steps without the
+    profiler were timed.
     """
     graph = advised.event_graph
     changed = ChangedGraph.of(graph)
     remedy.apply(changed)
+    lag = advised.without_profiler(ChangedGraph.of(graph)).lag
+    changed = advised.without_profiler(changed)
     gpu, dur, moved = (
         np.concatenate([getattr(rows, column) for rows in advised.ranks]) for column in ("on_gpu", "dur", "in_bytes")
     )
     member = graph.instance != NONE
     taken = np.where(member, np.append(graph.transfer, 0)[graph.instance], graph.own)
     less = np.where(member, np.append(graph.transfer - changed.transfer, 0)[graph.instance], graph.own - changed.own)
-    unwaited = (changed.lag <= -FAR) & (graph.lag > -FAR)
-    spared = np.where(unwaited, 0, np.maximum(graph.lag, 0) - np.maximum(changed.lag, 0))
+    unwaited = (changed.lag <= -FAR) & (lag > -FAR)
+    spared = np.where(unwaited, 0, np.maximum(lag, 0) - np.maximum(changed.lag, 0))
     # What was issued before the recording is of none of its steps.
     early = np.concatenate([issued_before(rows) for rows in advised.ranks])
     less[early] = 0
@@ -48,7 +51,7 @@ def evidence(advised: AdvisedJob, remedy: Remedy) -> dict[str, list[Any]]:
     side = np.concatenate((np.where(gpu[node], 0, 2), np.where(gpu[graph.dst[edge]], 1, 2), np.full(len(wait), 3)))
     between = np.repeat([0, 1, 0], [len(node), len(edge), len(wait)])
     columns = (
-        np.concatenate((taken[node], graph.lag[edge], waited)),
+        np.concatenate((taken[node], lag[edge], waited)),
         np.concatenate((less[node], spared[edge], waited)),
         np.where((side == 0) & (moved[row] > 0), moved[row], 0),
     )

@@ -46,7 +46,7 @@ class JobAdvice:
     steps: int
     """Steps of all ranks."""
     step_ns: int
-    """Mean of them in the replay, ns."""
+    """Mean of them in the replay, without the profiler where that was timed, ns."""
     error_pct: float
     """Mean distance between replayed and recorded step, percent of the recorded one."""
     idle_ns: int
@@ -131,9 +131,9 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
         loaded = load(corpus, ids, twice[ids[0]])
         of_job = AdvisedJob(corpus, loaded, loaded.replay())
         found = ranked(of_job, [remedy for remedies in _of_rules(of_job) for remedy in remedies])
-        steps, recorded = of_job.steps_ns, of_job.recorded_ns
+        replayed, recorded = of_job.replayed_ns, of_job.recorded_ns
         known = recorded > 0
-        off = np.abs(steps[known] - recorded[known]) / recorded[known]
+        off = np.abs(replayed[known] - recorded[known]) / recorded[known]
         error_pct = 100 * float(off.mean()) if len(off) else 0.0
         world_size = max(rows.world_size for rows in of_job.ranks)
         gpu_rows = sum(int(np.count_nonzero(rows.on_gpu)) for rows in of_job.ranks)
@@ -158,10 +158,10 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             device_name=about(corpus, ids[0], "device_name")["device_name"],
             ranks=len(ids),
             world_size=world_size,
-            steps=len(steps),
-            step_ns=round(float(steps[of_job.counted].mean())),
+            steps=len(replayed),
+            step_ns=round(float(of_job.steps_ns[of_job.counted].mean())),
             error_pct=error_pct,
-            idle_ns=round(float(of_job.idle_ns[of_job.counted].mean())),
+            idle_ns=max(round(float((of_job.idle_ns - replayed + of_job.steps_ns)[of_job.counted].mean())), 0),
             advice=tuple(found),
             limits=tuple(limits([recording])),
             # Of a job of hosts alone its limits say so.
@@ -192,8 +192,9 @@ def _stalls(advised: AdvisedJob) -> list[stalls.Stalls]:
 
 def _warnings(corpus: Path, advised: AdvisedJob) -> list[str]:
     """Return what a reader should know about the recording and its replay, one sentence each."""
+    ids = [rows.trace_id for rows in advised.ranks]
     return [
-        *profiler_overhead.told(corpus, [rows.trace_id for rows in advised.ranks]),
+        *profiler_overhead.told(corpus, ids, taken_off=advised.unprofiled is not None),
         *steps_without_backward.note(advised),
         *_unseen(advised),
         *(text for texts in replay_warnings.of_traces(advised.job) for text in texts),

@@ -22,7 +22,7 @@ middle, up to a tenth 4.7, up to a fifth 8.9, longer 49 %: `python -m tests.benc
 _MEASURED: Final = "of 103 such recordings of an H200 8 in 10 were 12 to 78% longer under it, 48 in the middle, and "
 
 
-def told(corpus: Path, trace_ids: list[str]) -> list[str]:
+def told(corpus: Path, trace_ids: list[str], *, taken_off: bool = False) -> list[str]:
     """Return what to say of it, of the rank whose steps grew most.
 
     Where no step was timed without it, it is said in words of GPUs that wait for their host, and of nothing else.
@@ -30,12 +30,13 @@ def told(corpus: Path, trace_ids: list[str]) -> list[str]:
     Args:
         corpus: the corpus folder.
         trace_ids: the traces of the job.
+        taken_off: whether the figures beside it are of steps without the profiler.
     """
     steps = [_steps(corpus, trace_id) for trace_id in trace_ids]
     grown = [
-        (profiled / unprofiled, unprofiled, profiled, trace_id)
-        for (profiled, unprofiled), trace_id in zip(steps, trace_ids, strict=True)
-        if unprofiled > 0
+        (profiled / alone, alone, profiled, trace_id)
+        for (profiled, alone), trace_id in zip(steps, trace_ids, strict=True)
+        if alone > 0
     ]
     if not grown:
         # One rank tells it: to read thousands for a note would take longer than what it is a note to.
@@ -46,13 +47,14 @@ def told(corpus: Path, trace_ids: list[str]) -> list[str]:
         of_rank = " of the first rank" if len(trace_ids) > 1 else ""
         said = f"the {device}{of_rank} stands still {100 * still:.0f}% of the time, and the profiler slows the host"
         return [f"{said}: {measured}no step here was timed without it"]
-    _, unprofiled, profiled, trace_id = max(grown)
+    _, alone, profiled, trace_id = max(grown)
     profiled = max(profiled, _marked(corpus, trace_id))
-    percent = round(100 * (profiled / unprofiled - 1))
+    percent = round(100 * (profiled / alone - 1))
     if percent <= 0:
         return []
-    both = f"{format_ns(round(profiled))}, without {format_ns(round(unprofiled))}"
-    return [f"a step under the profiler is {percent}% longer ({both}): all times here are those under the profiler"]
+    both = f"{format_ns(round(profiled))}, without {format_ns(round(alone))}"
+    here = "gains here are of steps without it" if taken_off else "all times here are those under the profiler"
+    return [f"a step under the profiler is {percent}% longer ({both}): {here}"]
 
 
 def _device(corpus: Path, trace_id: str) -> tuple[str, str]:
@@ -64,13 +66,21 @@ def _device(corpus: Path, trace_id: str) -> tuple[str, str]:
     return device, _MEASURED if by_torch else ""
 
 
+def unprofiled(corpus: Path, trace_id: str) -> list[float]:
+    """Return the steps of a trace that the file says were timed without the profiler, ns."""
+    capture = _capture(corpus, trace_id)
+    return _numbers(capture, "unprofiledBeforeNs") + _numbers(capture, "unprofiledAfterNs")
+
+
 def _steps(corpus: Path, trace_id: str) -> tuple[float, float]:
     """Return the median step of a trace with the profiler and without it, ns, as the file says; 0 where it does not."""
+    profiled, alone = _numbers(_capture(corpus, trace_id), "profiledNs"), unprofiled(corpus, trace_id)
+    return median(profiled) if profiled else 0.0, median(alone) if alone else 0.0
+
+
+def _capture(corpus: Path, trace_id: str) -> object:
     said = pq.ParquetFile(trace_folder(corpus, trace_id) / "traces.parquet").read(["metadata"])["metadata"][0].as_py()
-    capture = json.loads(said or "{}").get("lumosCapture")
-    lists = [_numbers(capture, name) for name in ("profiledNs", "unprofiledBeforeNs", "unprofiledAfterNs")]
-    profiled, unprofiled = lists[0], lists[1] + lists[2]
-    return (median(profiled), median(unprofiled)) if profiled and unprofiled else (0.0, 0.0)
+    return json.loads(said or "{}").get("lumosCapture")
 
 
 def _marked(corpus: Path, trace_id: str) -> float:

@@ -1,7 +1,8 @@
 """Is a fault named first, and its gain right? `python -m tests.bench.gpu_faults FOLDER`, a line a pair of runs.
 
 FOLDER holds runs of tools/record_changes.py: each net with one fault, and its cure, which is the net as it is or in
-another form. The true gain is the median step without the profiler, less that of the cure for as many samples.
+another form. The true gain is the median step without the profiler, less that of the cure for as many samples, each
+with the error of such a median, 8 times of 10; it is inside where that reaches the told interval.
 Recordings of nets as they are under `CUDA_LAUNCH_BLOCKING=1` are read as `NET--blocking`. The tables in docs/advice.md
 are this output.
 """
@@ -9,8 +10,9 @@ are this output.
 import sys
 import tempfile
 from dataclasses import dataclass
+from math import hypot
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 from typing import Any, Final
 
 from lumos_df.advice.job_advice import JobAdvice, advise
@@ -19,6 +21,8 @@ from lumos_df.capture.publish import read_metadata
 from lumos_df.trace.ingest import ingest
 
 _BASE: Final = "base"
+_ERROR_OF_MEDIAN: Final = 1.2816 * 1.2533
+"""Of a normal distribution, 8 times of 10, in standard deviations over the root of how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,12 @@ class Runs:
         self._folder = folder
         self._advised: dict[str, JobAdvice] = {}
 
-    def step_ms(self, name: str) -> tuple[float, int]:
-        """Return the median step of a run without the profiler, and how many samples it takes."""
+    def step_ms(self, name: str) -> tuple[float, float, int]:
+        """Return the median step of a run without the profiler, its error, and how many samples it takes."""
         told: dict[str, Any] = read_metadata(self._file(name))
-        sizes = told["sizes"]
-        return 1e-6 * median(told["unprofiledBeforeNs"]), sizes["micro_batch"] * sizes.get("gradient_accumulation", 1)
+        steps, sizes = [1e-6 * ns for ns in told["unprofiledBeforeNs"]], told["sizes"]
+        error = _ERROR_OF_MEDIAN * stdev(steps) / len(steps) ** 0.5
+        return median(steps), error, sizes["micro_batch"] * sizes.get("gradient_accumulation", 1)
 
     def advised(self, name: str) -> JobAdvice:
         """Return the advice on a run."""
@@ -105,15 +110,18 @@ class Runs:
 def line(runs: Runs, net: str, pair: Pair) -> str:
     """Return the line of a pair: what was told of its fault, what is true, and what was told first."""
     fault, cure = f"{net}--{pair.fault}", f"{net}--{pair.cure}"
-    (step, samples), (cured, of_cure) = runs.step_ms(fault), runs.step_ms(cure)
+    (step, error, samples), (cured, of_cured, of_cure) = runs.step_ms(fault), runs.step_ms(cure)
     gain = step - cured * samples / of_cure
+    noise = hypot(error, of_cured * samples / of_cure)
     worth = [advice for advice in runs.advised(fault).advice if advice.worthwhile]
     place = next((place for place, each in enumerate(worth, 1) if each.remedy.rule in pair.rules.split()), 0)
     named = worth[place - 1] if place else None
-    inside = "" if named is None else "in" if named.low_ns <= 1e6 * gain <= named.high_ns else "out"
+    inside = ""
+    if named is not None:
+        inside = "in" if named.low_ns <= 1e6 * (gain + noise) and 1e6 * (gain - noise) <= named.high_ns else "out"
     change = f"{net} {pair.fault}" if pair.cure == _BASE else f"{net} {pair.fault}, {pair.cure}"
     first = f"{worth[0].remedy.rule}, {_ms(worth[0])}" if worth and place != 1 else ""
-    return f"| {change} | {step:.1f} | {gain:.2f} | {place or '-'} | {_ms(named)} | {inside} | {first} |"
+    return f"| {change} | {step:.1f} | {gain:.2f} ± {noise:.2f} | {place or '-'} | {_ms(named)} | {inside} | {first} |"
 
 
 def _ms(advice: Advice | None) -> str:

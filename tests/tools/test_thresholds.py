@@ -13,6 +13,7 @@ from tools.thresholds import effects, page, thresholds
 NO_DECISION = {
     "advice.hooked_collectives.BUCKET_BYTES",
     "advice.hooked_collectives._SIZES",
+    "advice.host_unprofiled._HALVINGS",
     "advice.kernel_calls.HALF_BYTES",
     "advice.kernel_calls.MODEL_ERROR",
     "advice.kernel_calls.SINGLE_BYTES",

@@ -63,7 +63,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     calls = np.concatenate([base + part.calls for base, part in zip(first_row, launching, strict=True)])
     own, lag = (np.concatenate([getattr(part, name) for part in launching]) for name in ("own", "lag"))
     launches, steps = sum(part.launches for part in launching), len(advised.steps_ns)
-    taken = int(own.sum() + lag.sum())
+    taken = int(own.sum() + (lag * advised.lag_kept).sum())
     if taken < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
         return
 
@@ -74,7 +74,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         # Most of it goes once late ranks launch as fast as the others, which needs no graphs. One step tells no chance.
         own, lag = np.maximum(own - excess.own[calls], 0), np.maximum(lag - excess.lag, 0)
         apply = partial(_capture, calls=calls, own=own, lag=lag)
-        taken = int(own.sum() + lag.sum())
+        taken = int(own.sum() + (lag * advised.lag_kept).sum())
     # A graph launches what it was captured with, and nothing in it waits for the GPU.
     breaks = Counter[str]()
     for part in launching:
