@@ -13,6 +13,8 @@ from tests.trace.literal import Event, annotation, kernel, launch, op, write
 STEPS, NODES = 4, 4
 STACK, LOOK = 60, 30
 """Us that a forward operator keeps its stack for, and a node of the backward pass looks for NaN."""
+VIEW = 2
+"""Us that a view takes that keeps no stack, where a GPU is."""
 
 
 def job(folder: Path, *, looking: int = NODES, gpu: bool = False) -> Advised:
@@ -39,6 +41,7 @@ def job(folder: Path, *, looking: int = NODES, gpu: bool = False) -> Advised:
                 call = 8 * step + 2 * number + 1
                 events += [launch(at + 3, 4, call), kernel("mul", at + 10, 40, correlation=call)]
                 events += [launch(at + 64, 4, call + 1), kernel("ne", at + 70, 8, correlation=call + 1)]
+                events.append(op("aten::view", at + 93, VIEW))
         events.append(op("aten::ones", begin + 810, 185))
     write(folder / "traces" / "rank0.json", events)
     return advice_on(folder)
@@ -64,3 +67,10 @@ def test_kernels_that_look_for_nan_go(tmp_path: Path) -> None:
     remedy.apply(changed)
     left = changed.own[advised.ranks[0].on_gpu].reshape(STEPS * NODES, 2)
     assert (left == [40_000, 0]).all()
+
+
+def test_stacks_of_operators_that_launch_go(tmp_path: Path) -> None:
+    """What is longer than in a view that keeps none: 58 us of views, and 93 of others. Of a look its wait stays."""
+    first = job(tmp_path, gpu=True).first
+    assert first.remedy.rule == "anomaly_detection"
+    assert first.gain_ns == pytest.approx(1000 * (NODES // 2 * (STACK + 95 - 2 * VIEW) + NODES * LOOK), rel=0.05)

@@ -11,12 +11,16 @@ from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import NODE
 from lumos_df.base.units import format_count
+from lumos_df.graph.host_work import selected_rows
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import CPU_OP
+from lumos_df.graph.same_rows import usual
+from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
 
 _LOOKS: Final = "aten::isnan"
 _THEN: Final = ("aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item")
 """What follows it in each node of the backward pass, by torch's version."""
+_SHORTEST: Final = 25
+"""Percentile of operators that are views."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -29,10 +33,11 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if not looks:
         return
     _, checks = without_stretches(advised, found, [np.arange(len(row)) for row in found])
-    node, kept = _stacks(advised)
+    own, lag = _stacks(advised)
 
     def apply(changed: ChangedGraph) -> None:
-        changed.own[node] -= np.minimum(kept, changed.own[node])
+        changed.own[:] -= np.minimum(own, changed.own)
+        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
         checks(changed)
 
     a_step = looks // len(advised.steps_ns)
@@ -61,16 +66,45 @@ def _checks(rows: Rows) -> NDArray[np.int64]:
 
 
 def _stacks(advised: AdvisedJob) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the forward operators of the job that keep a stack, and how long each does, ns [k].
+    """Return what forward operators take to keep a stack, ns: of the job's nodes [N], and of the lags of its edges.
 
-    They have a node of the backward pass each, and take at least what the shortest quarter of them takes by itself:
-    views, which do nothing else.
+    They have a node of the backward pass each. Without a GPU they take at least what the shortest quarter of them takes
+    by itself: views, which do nothing else. On a host of a GPU an operator launches, and the rest is as long as in
+    operators of its name that have no node.
     """
-    node, kept = [], []
-    for place, rows in enumerate(advised.ranks):
+    own = np.zeros(len(advised.event_graph.own), np.int64)
+    lag = np.zeros(len(advised.event_graph.lag), np.int64)
+    for place, (rows, work) in enumerate(zip(advised.ranks, advised.host_works, strict=True)):
         made = np.unique(rows.forward[rows.forward >= 0])
-        below = np.flatnonzero((rows.kind == CPU_OP) & (rows.parent >= 0))
-        alone = (rows.dur - np.bincount(rows.parent[below], rows.dur[below], len(rows)))[made]
-        node.append(advised.event_graph.base[place] + made)
-        kept.append(np.full(len(made), int(np.percentile(alone, 25)) if len(made) else 0))
-    return np.concatenate(node).astype(np.int64), np.concatenate(kept).astype(np.int64)
+        if not len(made):
+            continue
+        called = np.flatnonzero(rows.of_kind(CPU_OP, RUNTIME) & (rows.parent >= 0))
+        alone = rows.dur - np.bincount(rows.parent[called], rows.dur[called], len(rows)).astype(np.int64)
+        if not rows.on_gpu.any():
+            own[advised.event_graph.base[place] + made] = int(np.percentile(alone[made], _SHORTEST))
+            continue
+        kept = np.maximum(alone[made] - _without_node(rows, made, alone), 0)
+        selector = np.full(len(rows), NONE, np.int32)
+        selector[made] = np.arange(len(made))
+        edge, which, part = work.shares(selected_rows(selector, rows.parent))
+        worked = part * work.graph.edges.lag[edge]
+        of_stack = np.minimum(kept / np.maximum(np.bincount(which, worked, len(made)), 1), 1)
+        lag[advised.edge_base[place] : advised.edge_base[place + 1]] = np.bincount(
+            edge, worked * of_stack[which], len(work.graph.edges)
+        )
+    return own, lag
+
+
+def _without_node(rows: Rows, made: NDArray[np.int64], alone: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what each of some operators takes by itself where it keeps no stack, ns [k].
+
+    Args:
+        rows: the rows of a rank.
+        made: the operators that have a node of the backward pass [k].
+        alone: what each row takes by itself, ns [n].
+    """
+    other = rows.kind == CPU_OP
+    other[made] = False
+    of_name = usual(rows.name[other].astype(np.int64), alone[other], rows.name[made].astype(np.int64))
+    known = of_name >= 0
+    return np.where(known, of_name, np.median(of_name[known]) if known.any() else 0.0)

@@ -12,7 +12,6 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.graph import calls
-from lumos_df.graph.replay import Replay
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, FORWARD, KERNEL, MEMCPY, NONE, OTHER_PHASE, RUNTIME, SYNC_EDGE
 
@@ -71,7 +70,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 
 def _copies(advised: AdvisedJob, place: int) -> _Copies:
-    graph, replay = advised.graphs[place], advised.played.replays[place]
+    graph = advised.graphs[place]
     rows, gpu = graph.rows, graph.gpu
     pageable = rows.named(lambda name: "HtoD (Pageable" in name)
     # What comes after the forward pass may be of this step, and nobody has it sooner.
@@ -79,7 +78,7 @@ def _copies(advised: AdvisedJob, place: int) -> _Copies:
     chosen = pageable[gpu.row] | (batch[gpu.row] & beside_kernels(graph))
     copy = gpu.row[chosen & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
     call = np.unique(rows.parent[copy])
-    kept = share_without_room(graph, replay, copy)
+    kept = share_without_room(advised, place, copy)
     base = int(advised.event_graph.base[place])
     return _Copies(
         copy=base + copy.astype(np.int64),
@@ -99,10 +98,19 @@ def beside_kernels(graph: TraceGraph) -> NDArray[np.bool_]:
     return np.isin(rows.stream[gpu.row], np.unique(rows.stream[gpu.row[computes]]))
 
 
-def share_without_room(graph: TraceGraph, replay: Replay, copy: NDArray[np.int32]) -> float:
-    """Return the share of some copies' time that a stream of their own has no room for beside the rest of the steps."""
-    copied, steps = int(graph.rows.dur[copy].sum()), int((replay.high - replay.low).sum())
-    return max(0, 2 * copied - steps) / max(copied, 1)
+def share_without_room(advised: AdvisedJob, place: int, copy: NDArray[np.int32]) -> float:
+    """Return the share of some copies' time that a stream of their own has no room for beside the rest of the steps.
+
+    From or to pinned memory a copy takes no longer than the link to the host does.
+    """
+    rows, replay, hardware = advised.ranks[place], advised.played.replays[place], advised.hardware
+    copied, steps = int(rows.dur[copy].sum()), int((replay.high - replay.low).sum())
+    lasts = rows.dur[copy].astype(np.float64)
+    if hardware is not None:
+        pageable = rows.named(lambda name: "Pageable" in name)[copy] & (rows.in_bytes[copy] != rows.null)
+        pinned = 1e9 * rows.in_bytes[copy] / hardware.pcie_bandwidth
+        lasts = np.where(pageable, np.minimum(lasts, pinned), lasts)
+    return max(0.0, float(lasts.sum()) + copied - steps) / max(copied, 1)
 
 
 def _launch_ns(graph: TraceGraph) -> int:

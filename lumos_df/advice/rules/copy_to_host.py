@@ -18,14 +18,13 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     copies = [_copies(graph) for graph in advised.graphs]
     if not any(map(len, copies)):
         return
-    ranks = list(zip(copies, advised.graphs, advised.played.replays, strict=True))
     kept = np.concatenate(
-        [np.full(len(copy), share_without_room(graph, replay, copy)) for copy, graph, replay in ranks]
+        [np.full(len(copy), share_without_room(advised, place, copy)) for place, copy in enumerate(copies)]
     )
     node = np.concatenate([base + copy for base, copy in zip(advised.event_graph.base[:-1], copies, strict=True)])
     moved = sum(
-        int(np.where(graph.rows.in_bytes[copy] == graph.rows.null, 0, graph.rows.in_bytes[copy]).sum())
-        for copy, graph, _ in ranks
+        int(np.where(rows.in_bytes[copy] == rows.null, 0, rows.in_bytes[copy]).sum())
+        for copy, rows in zip(copies, advised.ranks, strict=True)
     )
 
     def apply(changed: ChangedGraph) -> None:
