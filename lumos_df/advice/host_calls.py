@@ -1,4 +1,4 @@
-"""A job in which some operators of the host, and all that they call, take no time."""
+"""A job in which some operators of the host, and all that they call, take less time or none."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.graph.host_work import HostWork, selected_rows
 from lumos_df.graph.simulate.forward import inherited
+from lumos_df.schema.codes import NONE
 
 
 def without_calls(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tuple[int, Callable[[ChangedGraph], None]]:
@@ -25,3 +27,19 @@ def without_calls(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tuple[i
         changed.own[nodes] = 0
 
     return int(lag.sum() + advised.event_graph.own[nodes].sum()), apply
+
+
+def less_lag(work: HostWork, row: NDArray[np.int64], ns: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return how much shorter the lag of each edge of a trace is, ns [m], when some operators take less.
+
+    Args:
+        work: the host work of the trace.
+        row: the operators [k].
+        ns: by how much each takes less, of its work between calls [k].
+    """
+    selector = np.full(len(work.graph.rows), NONE, np.int32)
+    selector[row] = np.arange(len(row))
+    edge, which, part = work.shares(selected_rows(selector, work.graph.rows.parent))
+    worked = part * work.graph.edges.lag[edge]
+    gone = np.minimum(ns / np.maximum(np.bincount(which, worked, len(row)), 1), 1)
+    return np.bincount(edge, worked * gone[which], len(work.graph.edges)).astype(np.int64)

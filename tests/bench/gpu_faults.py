@@ -54,7 +54,7 @@ PAIRS: Final = (
     Pair("llama vit", "extra_forward", _BASE, "validation"),
     Pair("llama", "explicit_mask", _BASE, "attention_mask"),
     Pair("resnet50 vit", "loader_in_step", "loader_beside", "data_loader"),
-    Pair("gpt2", "other_sizes", _BASE, "launch_bound"),
+    Pair("gpt2", "other_sizes", _BASE, "new_sizes"),
     Pair("gpt2", "uncached_casts", _BASE, "repeated_casts"),
     Pair("dlrm", "dense_tables", "sparse_tables", "dense_embedding_gradient"),
     Pair("gpt2", "decoded_again", "decoded", "growing_cat"),

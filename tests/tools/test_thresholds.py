@@ -24,6 +24,7 @@ NO_DECISION = {
     "advice.rules.dense_embedding_gradient._SPARSE_TRAFFIC",
     "advice.rules.double_precision._HALF",
     "advice.rules.extra_work._NAMED",
+    "advice.rules.new_sizes._NAMED",
     "advice.rules.fused_elementwise._NAMES",
     "advice.rules.gradient_precision._CAST_TRAFFIC",
     "advice.rules.gpu_silence._MOST",

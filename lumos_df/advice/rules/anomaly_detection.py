@@ -7,20 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.host_calls import less_lag
 from lumos_df.advice.host_stretches import without_stretches
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.torch_names import NODE
 from lumos_df.base.units import format_count
-from lumos_df.graph.host_work import selected_rows
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.same_rows import usual
-from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
+from lumos_df.schema.codes import CPU_OP, RUNTIME
 
 _LOOKS: Final = "aten::isnan"
 _THEN: Final = ("aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item")
 """What follows it in each node of the backward pass, by torch's version."""
-_SHORTEST: Final = 25
-"""Percentile of operators that are views."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -75,23 +73,16 @@ def _stacks(advised: AdvisedJob) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     own = np.zeros(len(advised.event_graph.own), np.int64)
     lag = np.zeros(len(advised.event_graph.lag), np.int64)
     for place, (rows, work) in enumerate(zip(advised.ranks, advised.host_works, strict=True)):
-        made = np.unique(rows.forward[rows.forward >= 0])
+        made = np.unique(rows.forward[rows.forward >= 0]).astype(np.int64)
         if not len(made):
             continue
         called = np.flatnonzero(rows.of_kind(CPU_OP, RUNTIME) & (rows.parent >= 0))
         alone = rows.dur - np.bincount(rows.parent[called], rows.dur[called], len(rows)).astype(np.int64)
         if not rows.on_gpu.any():
-            own[advised.event_graph.base[place] + made] = int(np.percentile(alone[made], _SHORTEST))
+            own[advised.event_graph.base[place] + made] = int(np.percentile(alone[made], 25))
             continue
-        kept = np.maximum(alone[made] - _without_node(rows, made, alone), 0)
-        selector = np.full(len(rows), NONE, np.int32)
-        selector[made] = np.arange(len(made))
-        edge, which, part = work.shares(selected_rows(selector, rows.parent))
-        worked = part * work.graph.edges.lag[edge]
-        of_stack = np.minimum(kept / np.maximum(np.bincount(which, worked, len(made)), 1), 1)
-        lag[advised.edge_base[place] : advised.edge_base[place + 1]] = np.bincount(
-            edge, worked * of_stack[which], len(work.graph.edges)
-        )
+        kept = np.maximum(alone[made] - _without_node(rows, made, alone), 0.0)
+        lag[advised.edge_base[place] : advised.edge_base[place + 1]] = less_lag(work, made, kept)
     return own, lag
 
 
