@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.kernel_calls import MODEL_ERROR, KernelCalls, memory_bytes_per_ns
+from lumos_df.advice.kernel_calls import MODEL_ERROR, KernelCalls
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
@@ -29,11 +29,9 @@ its gradient and two moments are read and all but the gradient written, of SGD o
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose the fused kernel of the optimizer."""
-    hardware = advised.hardware
     marks = [_marks(rows) for rows in advised.ranks]
-    if hardware is None or not any(of_rank.any() for of_rank in marks):
+    if not any(of_rank.any() for of_rank in marks):
         return
-    rate = memory_bytes_per_ns(advised.kernel_calls, hardware)
     parts, before, after, count, names = [], 0.0, 0.0, 0, set()
     for calls, of_rank in zip(advised.kernel_calls, marks, strict=True):
         rows = calls.trace.rows
@@ -44,7 +42,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         updates = np.stack((mark[at], calls.repeat[at]))
         (of_update, repeat), first, kernels = np.unique(updates, axis=1, return_index=True, return_counts=True)
         took = np.add.reduceat(calls.dur[at], first) if len(at) else np.empty(0)
-        fused = np.minimum(_moved_bytes(calls, mark, of_update) / rate, took)
+        fused = np.minimum(_fused_ns(calls, at, first), took)
         spread = (fused > 0) & (kernels > 1)
         part = np.ones(len(rows))
         part[calls.row[at[np.repeat(spread, kernels)]]] = 0
@@ -75,21 +73,20 @@ def _marks(rows: Rows) -> NDArray[np.bool_]:
     return rows.named(_STEP.match) & (rows.thread >= 0)
 
 
-def _moved_bytes(calls: KernelCalls, mark: NDArray[np.int64], of_update: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return what one kernel would read and write in each step of the optimizer [u]; 0 where nothing tells it.
+def _fused_ns(calls: KernelCalls, at: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what one kernel would take in each step of the optimizer, ns [u]; 0 where nothing tells it.
+
+    It takes as long a tensor as the operation that every parameter goes through once: no shapes are needed, of which
+    torch records none where a list has more than 30 tensors, and no types, of which it records none of a list.
 
     Args:
         calls: the kernels of a rank.
-        mark: the mark of each [g].
-        of_update: the mark of each step of the optimizer, ascending [u].
+        at: places of the kernels of the optimizer, step by step [k].
+        first: where each step begins [u].
     """
-    # An operator that launches several kernels goes through its tensors once.
-    _, at = np.unique(calls.operator, return_index=True)
-    at = at[(calls.operator[at] >= 0) & np.isin(mark[at], of_update)]
-    marks, place = np.unique(of_update, return_inverse=True)
-    moved = np.zeros(len(marks))
+    fused = np.zeros(len(first))
     for pattern, reads, tensors in _ONCE:
-        read = [call.read_bytes if pattern.match(call.name) else 0 for call in calls.calls]
-        of_mark = np.bincount(np.searchsorted(marks, mark[at]), calls.of_calls(read, 0)[at], len(marks))
-        moved = np.where(moved > 0, moved, of_mark * tensors / reads)
-    return moved[place]
+        mine = calls.of_calls([bool(pattern.match(call.name)) for call in calls.calls], False)[at].astype(np.bool_)
+        taken = np.add.reduceat(np.where(mine, calls.dur[at], 0), first) if len(at) else np.empty(0)
+        fused = np.where(fused > 0, fused, taken * tensors / (reads + 1))
+    return fused
