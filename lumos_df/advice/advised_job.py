@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice import host_silences, host_unprofiled, operator_delays
 from lumos_df.advice.host_silences import StepSilences
+from lumos_df.advice.host_unprofiled import RowCost
 from lumos_df.advice.kernel_calls import KernelCalls, kernel_calls
 from lumos_df.advice.operator_delays import OperatorDelays
 from lumos_df.advice.program_words import ProgramWords
@@ -161,17 +162,18 @@ class AdvisedJob:
         return np.concatenate(timed).astype(np.int64) if on_gpu and any(timed) else None
 
     @cached_property
-    def lag_kept(self) -> NDArray[np.float64]:
-        """Which part of each edge's lag is left without the profiler [edges]; all of it where that was not timed."""
+    def row_cost(self) -> RowCost:
+        """What a row of the host costs that the profiler writes down; nothing where steps without it were not timed."""
         if self.unprofiled is None:
-            return np.ones(len(self.event_graph.lag))
-        changed = ChangedGraph.of(self.event_graph)
-        return host_unprofiled.kept(
-            changed.lag,
-            np.concatenate([host_unprofiled.rows_begun(work) for work in self.host_works]),
-            float(np.median(self.unprofiled)),
-            lambda kept: float(self.changed_steps_ns(_keeping(changed, kept), profiled=True)[self.counted].mean()),
+            return RowCost(likely=0, least=0, most=0)
+        graph = ChangedGraph.of(self.event_graph)
+        return host_unprofiled.row_cost(
+            self.unprofiled, lambda cost: float(self.changed_steps_ns(graph, cost)[self.counted].mean())
         )
+
+    @cached_property
+    def _rows_begun(self) -> NDArray[np.int64]:
+        return np.concatenate([host_unprofiled.rows_begun(work) for work in self.host_works])
 
     @property
     def idle_ns(self) -> NDArray[np.int64]:
@@ -242,19 +244,31 @@ class AdvisedJob:
     def _ends(self) -> StepEnds:
         return step_ends(self.event_graph, self.played.replays)
 
-    def without_profiler(self, changed: ChangedGraph) -> ChangedGraph:
-        """Return the times of a changed graph as they are without the profiler, where that was timed."""
-        return changed if self.unprofiled is None else _keeping(changed, self.lag_kept)
+    def without_profiler(self, changed: ChangedGraph, cost: float | None = None) -> ChangedGraph:
+        """Return the times of a changed graph as they are without the profiler; `cost` as above.
+
+        Where a change takes a part of some work away, that part of the rows goes, too.
+        """
+        cost = self.row_cost.likely if cost is None else cost
+        if not cost:
+            return changed
+        before = np.maximum(self.event_graph.lag, 1)
+        left = np.where(self._rows_begun > 0, np.maximum(before - cost * self._rows_begun, 0) / before, 1.0)
+        return replace(
+            changed, lag=np.where(changed.lag > 0, np.round(changed.lag * left), changed.lag).astype(np.int64)
+        )
 
     def simulate(self, changed: ChangedGraph) -> Run:
         """Simulate the changed job."""
         own, lag, floor, transfer = changed.own, changed.lag, changed.floor, changed.transfer
         return run(replace(self.event_graph, own=own, lag=lag, floor=floor, transfer=transfer))
 
-    def changed_steps_ns(self, changed: ChangedGraph, *, profiled: bool = False) -> NDArray[np.int64]:
-        """Simulate the changed job and return how long its steps are, ns [steps]; `profiled`: under the profiler."""
-        if not profiled:
-            changed = self.without_profiler(changed)
+    def changed_steps_ns(self, changed: ChangedGraph, cost: float | None = None) -> NDArray[np.int64]:
+        """Simulate the changed job without the profiler and return how long its steps are, ns [steps].
+
+        `cost`: what a row of the host cost under it, ns; by default what is likely.
+        """
+        changed = self.without_profiler(changed, cost)
         graph, ends, result = self.event_graph, self._ends, self.simulate(changed)
         first = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).max)
         last = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).min)
@@ -309,12 +323,6 @@ def _elements(dims: Any) -> int:
     if dims and all(isinstance(size, int) for size in dims):
         return prod(dims)
     return sum(map(_elements, dims))
-
-
-def _keeping(changed: ChangedGraph, kept: NDArray[np.float64]) -> ChangedGraph:
-    """Return the times of a graph whose lags keep a part each [edges]."""
-    lag = np.where(changed.lag > 0, np.round(changed.lag * kept), changed.lag).astype(np.int64)
-    return replace(changed, lag=lag)
 
 
 def _lengths(

@@ -6,12 +6,13 @@ costs is found by replaying: the least with which steps are as long as those tha
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import typical_values
+from lumos_df.graph import host_spread, typical_values
 from lumos_df.graph.host_work import HostWork
 
 _MOST_NS: Final = 8_000
@@ -19,6 +20,17 @@ _MOST_NS: Final = 8_000
 1,500 to 6,500 ns a row."""
 _HALVINGS: Final = 12
 """The cost is found to 2 ns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCost:
+    """What a row of the host costs that a profiler writes down, ns."""
+
+    likely: float
+    least: float
+    """With less, steps would be longer than any that another run would time."""
+    most: float
+    """With more they would be shorter; where the GPU leaves a host time, its steps do not tell."""
 
 
 def rows_begun(work: HostWork) -> NDArray[np.int64]:
@@ -29,30 +41,30 @@ def rows_begun(work: HostWork) -> NDArray[np.int64]:
     return begun
 
 
-def kept(
-    lag: NDArray[np.int64],
-    begun: NDArray[np.int64],
-    unprofiled_ns: float,
-    step_ns: Callable[[NDArray[np.float64]], float],
-) -> NDArray[np.float64]:
-    """Return which part of each edge's lag is left without a profiler, 0 to 1 [m].
-
-    Where the GPU leaves a host time, its steps tell only the least that a row costs: no more is taken off.
+def row_cost(unprofiled_ns: NDArray[np.int64], step_ns: Callable[[float], float]) -> RowCost:
+    """Return what a row costs.
 
     Args:
-        lag: of the edges, ns [m].
-        begun: as `rows_begun` returns it [m].
-        unprofiled_ns: mean step without a profiler.
-        step_ns: mean step of the replay in which such parts are left, ns.
+        unprofiled_ns: steps without a profiler [s].
+        step_ns: mean step of the replay where a row costs so much, ns.
     """
+    alone = float(np.median(unprofiled_ns))
+    spread = host_spread.of_two_runs(host_spread.of_steps(unprofiled_ns) / float(np.sqrt(len(unprofiled_ns))))
+    shortest = step_ns(_MOST_NS)
+    likely = _least_cost(max(alone, (1 + typical_values.LEAST_PCT / 100) * shortest), step_ns)
+    return RowCost(
+        likely=likely,
+        least=min(_least_cost((1 + spread) * alone, step_ns), likely),
+        most=max(_least_cost((1 - spread) * alone, step_ns), likely),
+    )
 
-    def left(cost: float) -> NDArray[np.float64]:
-        of_lag: NDArray[np.float64] = np.where(begun > 0, np.maximum(lag - cost * begun, 0) / np.maximum(lag, 1), 1.0)
-        return of_lag
 
+def _least_cost(wanted_ns: float, step_ns: Callable[[float], float]) -> float:
+    """Return the least cost with which steps are no longer than is wanted, or the most that a row may cost."""
     low, high = 0.0, float(_MOST_NS)
-    wanted = max(unprofiled_ns, (1 + typical_values.LEAST_PCT / 100) * step_ns(left(high)))
-    for _ in range(_HALVINGS if step_ns(left(low)) > wanted else 0):
+    if step_ns(low) <= wanted_ns:
+        return low
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if step_ns(left(middle)) > wanted else (low, middle)
-    return left(low)
+        low, high = (middle, high) if step_ns(middle) > wanted_ns else (low, middle)
+    return high

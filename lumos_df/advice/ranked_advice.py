@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Remedy
-from lumos_df.graph import host_spread, typical_values
+from lumos_df.graph import typical_values
 from lumos_df.graph.job import in_threads
 
 _EIGHT_OF_TEN: Final = 1.2816
@@ -96,7 +96,8 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
     gain = float(gains.mean()) if len(gains) else 0.0
     # What the replay does not explain may be what the change would take away.
     missed = abs(float((advised.replayed_ns - advised.recorded_ns)[counted].mean())) if len(gains) else 0.0
-    assumed = missed + remedy.uncertainty * abs(gain) + _profiled_doubt(advised, changed, gain)
+    assumed = missed + remedy.uncertainty * abs(gain)
+    by_cost = [gain, *_by_row_cost(advised, changed)]
     # The rest differs from step to step, and from one run to the next as the changed steps do: a gain that is less than
     # these in proportion, a larger one, which mostly waited, by as much as they.
     steps = 0.0 if remedy.once else _EIGHT_OF_TEN * _error_of_mean(advised, gains)
@@ -105,31 +106,25 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
     differs = min(abs(gain), mean - gain)
     with np.errstate(over="ignore"):  # where the first step compiles, the others are a thousandth of it
         longer = differs * float(np.expm1(spread)) if differs else 0.0
-    low = gain - assumed - max(steps, differs * -np.expm1(-spread))
+    low = min(by_cost) - assumed - max(steps, differs * -np.expm1(-spread))
     return Advice(
         remedy=remedy,
         gain_ns=gain,
         low_ns=0.0 if remedy.at_most and low > 0 else low,
         # Nothing takes more away than the whole step.
-        high_ns=min(gain + assumed + max(steps, longer), max(mean, gain)),
+        high_ns=min(max(by_cost) + assumed + max(steps, longer), max(mean, gain)),
         worthwhile=not remedy.probe and gain >= typical_values.LEAST_PCT / 100 * mean,
     )
 
 
-def _profiled_doubt(advised: AdvisedJob, changed: ChangedGraph, gain: float) -> float:
-    """Return by how much a gain may be off since nobody recorded the steps without the profiler, ns.
-
-    These differ from one run to the next, and so does what the profiler adds to a step; a gain does in proportion.
-    """
+def _by_row_cost(advised: AdvisedJob, changed: ChangedGraph) -> list[float]:
+    """Return the gain with the least and with the most that a row of the host may cost under the profiler, ns."""
     if advised.unprofiled is None:
-        return 0.0
-    counted, before = advised.counted, advised.replayed_ns
-    alone = float(np.median(advised.unprofiled))
-    added = float(before[counted].mean()) - alone
-    spread = host_spread.of_steps(advised.unprofiled) / np.sqrt(len(advised.unprofiled))
-    differs = alone * host_spread.of_two_runs(float(spread))
-    profiled = float((before - advised.changed_steps_ns(changed, profiled=True))[counted].mean())
-    return abs(profiled - gain) * min(float(differs) / max(added, 1.0), 1.0)
+        return []
+    usual, counted = ChangedGraph.of(advised.event_graph), advised.counted
+    costs = (advised.row_cost.least, advised.row_cost.most)
+    lengths = [(advised.changed_steps_ns(usual, cost), advised.changed_steps_ns(changed, cost)) for cost in costs]
+    return [float((before - after)[counted].mean()) for before, after in lengths]
 
 
 def _error_of_mean(advised: AdvisedJob, gains: NDArray[np.int64]) -> float:

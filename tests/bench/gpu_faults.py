@@ -52,7 +52,7 @@ PAIRS: Final = (
     Pair("gpt2 bert", "logits_to_host", _BASE, "copy_to_host"),
     Pair("llama", "collected_garbage", _BASE, "host_silence"),
     Pair("llama vit", "extra_forward", _BASE, "validation"),
-    Pair("llama", "explicit_mask", _BASE, "attention_mask"),
+    Pair("llama", "explicit_mask", _BASE, "unfused_attention"),
     Pair("resnet50 vit", "loader_in_step", "loader_beside", "data_loader"),
     Pair("gpt2", "other_sizes", _BASE, "new_sizes"),
     Pair("gpt2", "uncached_casts", _BASE, "repeated_casts"),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -63,7 +63,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     calls = np.concatenate([base + part.calls for base, part in zip(first_row, launching, strict=True)])
     own, lag = (np.concatenate([getattr(part, name) for part in launching]) for name in ("own", "lag"))
     launches, steps = sum(part.launches for part in launching), len(advised.steps_ns)
-    taken = int(own.sum() + (lag * advised.lag_kept).sum())
+    taken = _taken(advised, own, lag)
     if taken < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
         return
 
@@ -74,7 +74,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         # Most of it goes once late ranks launch as fast as the others, which needs no graphs. One step tells no chance.
         own, lag = np.maximum(own - excess.own[calls], 0), np.maximum(lag - excess.lag, 0)
         apply = partial(_capture, calls=calls, own=own, lag=lag)
-        taken = int(own.sum() + (lag * advised.lag_kept).sum())
+        taken = _taken(advised, own, lag)
     # A graph launches what it was captured with, and nothing in it waits for the GPU.
     breaks = Counter[str]()
     for part in launching:
@@ -99,6 +99,11 @@ def _capture(
 ) -> None:
     changed.own[calls] -= np.minimum(own, changed.own[calls])
     changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
+
+
+def _taken(advised: AdvisedJob, own: NDArray[np.int64], lag: NDArray[np.int64]) -> int:
+    """Return what launching takes without the profiler, ns; `lag`: [edges]."""
+    return int(own.sum() + advised.without_profiler(replace(ChangedGraph.of(advised.event_graph), lag=lag)).lag.sum())
 
 
 def _gain_ns(advised: AdvisedJob, apply: Callable[[ChangedGraph], None]) -> float:
