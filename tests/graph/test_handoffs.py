@@ -8,9 +8,10 @@ import numpy as np
 
 from lumos_df.graph import host
 from lumos_df.graph import rows as graph_rows
+from lumos_df.graph.job import groups, load
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import CPU_OP
-from tests.trace.literal import Event, corpus_of, op, x
+from tests.trace.literal import Event, annotation, corpus_of, op, x
 
 _IDLE_NS = 20_000
 _FOR_GOOD = 1 << 60
@@ -79,6 +80,19 @@ def test_the_baton_is_passed_as_every_pair_of_threads_tells(tmp_path: Path) -> N
     assert passed == pairwise_handoffs(rows)
     assert len(passed) > 20
     assert len(set(found.source_thread.tolist())) > 4
+
+
+def test_what_few_wakes_of_a_direction_take_is_theirs(tmp_path: Path) -> None:
+    """Before autograd's thread goes on, another looks through its graph; on the way back there is nothing to do."""
+    events: list[Event] = []
+    for step, looks in enumerate((300, 400, 350)):
+        at = 2000 * step
+        backward = [op("forward", at, 500), op("backward", at + 500 + looks, 400, 2)]
+        events += [*backward, op("optimizer", at + 905 + looks, 100), annotation(f"ProfilerStep#{step}", at, 1500)]
+    corpus_of(tmp_path, events)
+    job = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0])
+    (replay,) = job.replay().replays
+    assert (replay.start == replay.graph.rows.ts).all()
 
 
 def test_thousands_of_threads_take_no_time(tmp_path: Path) -> None:

@@ -88,6 +88,24 @@ def test_a_release_of_memory_waits_for_the_device_and_then_works(tmp_path: Path,
     assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS * 50
 
 
+COPIES = [(1, 4), (1, 5), (1, 4), (1, 6), (1, 5), (700, 1400), (5000, 1500), (5000, 1600)]
+"""Of copies to the host what the GPU takes, and how much longer their calls, which put it into pageable memory; us."""
+
+
+def test_what_the_host_copies_on_itself_is_work_of_each_copy(tmp_path: Path) -> None:
+    """Most copies are small; what is usual of them says nothing of the large ones."""
+    events, at = [], 10.0
+    for number, (gpu, host) in enumerate(COPIES):
+        name = "Memcpy DtoH (Device -> Pageable)"
+        copied = x(name, "gpu_memcpy", at + 5, gpu, 7, device=0, stream=7, correlation=1 + number)
+        events += [x("cudaMemcpyAsync", "cuda_runtime", at, 5 + gpu + host, correlation=1 + number), copied]
+        at += 15 + gpu + host
+    job = job_of(tmp_path, events, end=at)
+    assert step_us(job) == at
+    faster = sum(gpu for gpu, _ in COPIES if gpu > 1) / 2
+    assert step_us(job, "name~^Memcpy:0.5") == pytest.approx(at - faster, abs=5)
+
+
 DEPTH = 300
 BESIDE_ROOM = [(240, 2000.0, 1000.0), (500, 40.0, 20.0)]
 """Launches, what the last ten take (2 ms: where code is loaded), and their kernels; us. Over 200 are unfinished."""

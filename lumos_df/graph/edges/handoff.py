@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from lumos_df.graph import typical_values
 from lumos_df.graph.edges.columns import Edges, edges, join
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
-from lumos_df.graph.typical_values import by_class
+from lumos_df.graph.typical_values import medians
 from lumos_df.schema.codes import HANDOFF, NONE
 
 
@@ -21,12 +20,13 @@ def _after_waits(rows: Rows, atoms: Atoms, handoffs: Handoffs) -> Edges:
     atom = atoms.of_row[handoffs.target]
     source = atoms.last_before(handoffs.source_thread, handoffs.signal)
     # The time to wake up is the trace's own, per direction; the rest is work measured on either thread. The first row
-    # of a thread comes after the thread was made: that happens once, and is work, as are wakes too few to be usual.
+    # of a thread comes after the thread was made: that happens once, and is work, as are a direction's wakes too few to
+    # be usual: before autograd's thread goes on, the one that asks it to looks through the whole graph.
     direction = packed(handoffs.source_thread, rows.thread[handoffs.target])
     wake = handoffs.woken - handoffs.signal
-    again = atoms.before[atom] >= 0
-    if np.count_nonzero(again) >= typical_values.FEW:
-        wake[again] = by_class(wake[again], direction[again])
+    again = np.flatnonzero(atoms.before[atom] >= 0)
+    usual, known = medians(wake[again], direction[again])
+    wake[again[known]] = usual[known]
     source_end = (atoms.ts + atoms.dur)[np.maximum(source, 0)]
     lag = np.maximum(handoffs.signal - source_end, 0) + wake + (rows.ts[handoffs.target] - handoffs.woken)
     forward = rows.forward[handoffs.target]

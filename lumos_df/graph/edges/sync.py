@@ -1,5 +1,8 @@
 """Sync edges: a call ends after the GPU work for which it waits: a synchronisation, a copy, a release of memory."""
 
+import re
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +15,8 @@ from lumos_df.graph.rows import FAR, Rows
 from lumos_df.graph.typical_values import by_class, mean_without_outliers, medians
 from lumos_df.graph.unrecorded_nodes import UnrecordedNodes
 from lumos_df.schema.codes import END_END, MEMCPY, NONE, SYNC, SYNC_EDGE
+
+_TO_PAGEABLE: Final = re.compile(r"DtoH.*Pageable")
 
 
 def sync_edges(
@@ -78,6 +83,8 @@ def _copy_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, otherwise: int) -> Ed
     src, dst = gpu.row[awaited], atoms.row[gpu.call[awaited]]
     after = rows.end[dst] - rows.end[src]
     lag = by_class(after, rows.name[src]) if len(after) >= typical_values.FEW else otherwise
+    # What the GPU has put into a buffer the host copies on itself, where memory is pageable: that is work.
+    lag = np.where(rows.named(_TO_PAGEABLE.search)[src], after, lag)
     return edges(src, dst, SYNC_EDGE, lag, False, END_END)
 
 
