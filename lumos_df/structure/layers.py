@@ -293,7 +293,7 @@ def _by_repetition_alone(kernels: ComputeKernels) -> tuple[Passes, Passes]:
     every = np.arange(len(kernels))
     none = passes.nothing(every[:0])
     block = passes.find(kernels, every, forward=True)
-    if not block.count:
+    if not block.count or not _several_in_a_step(kernels, block):
         return none, none
     other_block = passes.find(kernels, every[block.layer < 0], forward=False)
     if not other_block.count:
@@ -303,6 +303,23 @@ def _by_repetition_alone(kernels: ComputeKernels) -> tuple[Passes, Passes]:
     backward = passes.find(kernels, every, forward=False)
     forward = passes.find(kernels, every[backward.layer < 0], forward=True)
     return _inside(forward), _inside(backward)
+
+
+def _several_in_a_step(kernels: ComputeKernels, block: Passes) -> bool:
+    """Return whether a marked step holds two layers or more; else what repeats is the step, as CUDA graphs launch it.
+
+    True where no step is marked.
+    """
+    inside = block.layer >= 0
+    step = kernels.step[block.place[inside]]
+    if (step == NONE).all():
+        return True
+    turn = block.number[inside] * block.layers + block.layer[inside]
+    first, last = np.full(turn.max() + 1, np.iinfo(np.int32).max), np.full(turn.max() + 1, NONE)
+    np.minimum.at(first, turn, step)
+    np.maximum.at(last, turn, step)
+    within = np.sort(first[(first == last) & (last >= 0)])
+    return bool((within[1:] == within[:-1]).any())
 
 
 def _first(block: Passes) -> int:
