@@ -40,6 +40,7 @@ from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema.collective_kinds import ALL_GATHER
+from lumos_df.schema.dtypes import BF16
 from lumos_df.schema.plan_words import CP
 from tests.model.roofs import BARE, GPU, WITHIN
 
@@ -219,7 +220,7 @@ def test_what_a_network_loses_is_the_same_time_a_byte_on_any(bandwidth: float) -
 def test_attention_is_of_the_pace_of_products_in_training(gpu: str, attention: str, times: float) -> None:
     hardware = Hardware.read(gpu).row()
     alone, training = (
-        kernel_factor(hardware, replace(BARE, attention=attention, compute_factor=factor).row())
+        kernel_factor(BF16, hardware, replace(BARE, attention=attention, compute_factor=factor).row())
         for factor in (1.0, 1.25)
     )
     assert training / alone == pytest.approx(times)

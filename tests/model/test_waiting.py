@@ -49,6 +49,22 @@ def test_the_gpu_waits_in_each_pass_of_a_layer_with_experts(recompute: str, pass
     assert parts(DENSE, plan, replace(BARE, routing_s=0.5)) == parts(DENSE, plan, BARE)
 
 
+def test_single_precision_is_not_slowed_down_by_what_slows_down_tensor_cores() -> None:
+    """No factor of training and no FlashAttention-2, and a tile of attention starts in the same time on either."""
+    model, long = replace(DENSE, seq=4096), {}
+    gemm, attention = (GPU.fitted[kind]["bf16"] for kind in ("gemm", "attention"))
+    slow = {**GPU.fitted, "gemm": {**GPU.fitted["gemm"], "bf16": {**gemm, "training_factor": 1.5}}}
+    start = {**GPU.fitted, "attention": {"bf16": {**attention, "overhead_keys": 1000.0}}}
+    gpus = {"plain": GPU, "slow": replace(GPU, fitted=slow, flash2_factor=2.0), "start": replace(GPU, fitted=start)}
+    for precision in ("bf16", "fp32"):
+        plan, older = Plan(precision=precision), replace(BARE, attention="flash2")
+        found = {name: parts(model, plan, older, gpu) for name, gpu in gpus.items()}
+        ratios = [found["slow"][part] / found["plain"][part] for part in ("gemm_s", "attention_s")]
+        assert ratios == pytest.approx([1.5, 2.0] if precision == "bf16" else [1.0, 1.0])
+        long[precision] = found["start"]["attention_s"] - found["plain"]["attention_s"]
+    assert long["fp32"] == pytest.approx(long["bf16"], rel=0.01)
+
+
 @pytest.mark.parametrize(("bandwidth", "binds"), [(1e13, False), (1e6, True)])
 def test_no_more_communication_hides_than_products_take(*, bandwidth: float, binds: bool) -> None:
     """Half of it is asked to hide; on a link that is far slower than the products as much as those of layers take."""

@@ -17,7 +17,7 @@ from lumos_df.model.kernels.elementwise import elementwise_seconds
 from lumos_df.model.kernels.gemm import WEIGHT_GRADIENT, gemm_seconds, misaligned
 from lumos_df.model.kernels.sparse_attention import chooses
 from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER, SEND
-from lumos_df.schema.dtypes import ATTENTION_PRECISION, BF16, FP4, FP8, FP8_BLOCK, OPERAND_BYTES, STORED_BYTES
+from lumos_df.schema.dtypes import ATTENTION_PRECISION, BF16, FP4, FP8, FP8_BLOCK, FP32, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import BEST_ATTENTION, CP, EP, ETP, PP, TP, TRITON
 
 FORWARD: Final = 0
@@ -318,14 +318,15 @@ def _attention(ops, i, model, plan, hardware, software, backward):
 
 
 @lean_kernel
-def kernel_factor(hardware, software):
+def kernel_factor(precision, hardware, software):
     """Return the time of a software's fused attention over that of the GPU's best alone and with all power.
 
     Its products are slower in training as the software's others are, and with less power, for both are of the pace that
     the GPU keeps up.
     """
     pace = software.compute_factor * hardware.power_factor
-    if software.attention == BEST_ATTENTION:
+    if software.attention == BEST_ATTENTION or precision == FP32:
+        # FlashAttention has no code for single precision.
         return software.attention_factor * pace
     if hardware.flash2_factor <= 0.0:
         # Where a GPU has no FlashAttention-2, how well a software's does says nothing.
@@ -343,7 +344,7 @@ def _chosen_attention(ops, i, model, plan, hardware, software, backward):
     value, so short sequences are faster with all keys and a mask; who runs them so has the faster of both.
     """
     precision = ATTENTION_PRECISION[plan.precision]
-    return kernel_factor(hardware, software) * attention_seconds(
+    return kernel_factor(precision, hardware, software) * attention_seconds(
         plan.micro_batch,
         ops[i, op.M],
         model.chosen_keys,
@@ -368,7 +369,7 @@ def _fused_attention(ops, i, model, plan, hardware, software, backward, window):
         starts = ring_attention.starts(plan)
         queries = ops[i, op.BATCH] * ops[i, op.M] * ops[i, op.K]
         beside = _pass(ring_attention.merged_bytes(model, plan, queries, backward), hardware) * software.memory_factor
-    return beside + kernel_factor(hardware, software) * attention_seconds(
+    return beside + kernel_factor(precision, hardware, software) * attention_seconds(
         plan.micro_batch,
         ops[i, op.M],
         ops[i, op.N],
