@@ -9,10 +9,10 @@ import numpy as np
 from lumos_df.base.errors import SoftwareError
 from lumos_df.model.figures import flag, make, real, refuse, share, text, whole, word, words
 from lumos_df.model.hardware import GENERATIONS
-from lumos_df.model.library import read_document
 from lumos_df.model.records import REAL, Column, record, row_type
+from lumos_df.model.software_files import software_figures
 from lumos_df.schema.dtypes import PRECISIONS
-from lumos_df.schema.plan_words import ATTENTION_KERNELS, BEST_ATTENTION, FLASH2
+from lumos_df.schema.plan_words import ATTENTION_KERNELS
 
 SOFTWARE_COLUMNS: Final = (
     Column("launch_s", "host time of one operator of the forward pass, launch included, in seconds", REAL),
@@ -49,6 +49,11 @@ SOFTWARE_COLUMNS: Final = (
     ),
     Column("micro_batch_s", "host time a micro-batch beside operators, in seconds", REAL),
     Column("step_s", "host time a step beside micro-batches (data, logging, optimizer), in seconds", REAL),
+    Column(
+        "step_waits",
+        "1: the host waits for the GPU once a step, to read a loss or a norm, so what it does a step shows; 0: that"
+        " runs ahead as its launches do",
+    ),
     Column("layer_step_s", "host time a step of each layer of a rank (optimizer, gradient norm), in seconds", REAL),
     Column("send_s", "host time of a send to the next stage, in seconds", REAL),
     Column("slow_node", "chance that a node makes the messages between a pipeline's stages slow", REAL),
@@ -64,6 +69,7 @@ SOFTWARE_COLUMNS: Final = (
         "memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone",
         REAL,
     ),
+    Column("norm_passes", "passes of a norm without biases (RMSNorm) over those of other operators", REAL),
     Column("scan_passes", "memory traffic of a state-space scan over the bytes of its operands and states", REAL),
     Column("dropout", "1: the model is trained with dropout"),
     Column(
@@ -172,12 +178,6 @@ _WORDS: Final = ("attention", "generations", "precisions", "most_gpus", "longest
 
 _SHARES: Final = ("network_share", "slow_node", "last_again", "tp_hidden", "tp_backward_hidden", "dp_hidden")
 
-_REPLACED: Final = "flash2"
-"""What files said before they named the kernel."""
-
-_GONE: Final = ("keep_gathered", "keep_rotary")
-"""What files said before it was known what holds the memory of communication."""
-
 SOFTWARE_ROW: Final = row_type(SOFTWARE_COLUMNS)
 """Structured dtype of `Software.row()`."""
 
@@ -209,6 +209,9 @@ class Software:
     """Host time a micro-batch beside operators, in seconds."""
     step_s: float
     """Host time a step beside micro-batches (data, logging, optimizer), in seconds."""
+    step_waits: bool
+    """Whether the host waits for the GPU once a step, to read a loss or a gradient's norm, so that what it does a step
+    shows; in a loop that reads nothing of the GPU it runs ahead, as launches do."""
     layer_step_s: float
     """Host time a step of each layer of a rank (optimizer, gradient norm), in seconds."""
     send_s: float
@@ -223,6 +226,9 @@ class Software:
     """How sharply the slower of host and GPU sets the pace: exponent of their norm, 1 (one after the other) or more."""
     passes: float
     """Memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone."""
+    norm_passes: float
+    """Passes of a norm without biases (RMSNorm) over those of other operators: 1 where either is fused or neither is.
+    Norms with biases (LayerNorm) are a kernel of PyTorch's own, others in models' source a chain of operators."""
     scan_passes: float
     """Memory traffic of a state-space scan over the bytes of its operands and states."""
     dropout: bool
@@ -369,23 +375,9 @@ class Software:
         """Return a software by a name or alias of `data/software`, or from a TOML file of the same keys.
 
         Raises `SoftwareError` for an unknown name (with the nearest), and for a file that does not read, lacks a
-        figure or says what cannot be.
+        figure that the profile which it `inherits` has not either, or says what cannot be.
         """
-        name, figures = read_document(name_or_path, "software", SoftwareError)
-        if _REPLACED in figures:
-            raise SoftwareError(
-                f"software '{name}': {_REPLACED} has become attention, one of {', '.join(ATTENTION_KERNELS)}: write "
-                f'attention = "{ATTENTION_KERNELS[FLASH2 if figures[_REPLACED] else BEST_ATTENTION]}", and last_again '
-                "(0 to 1), which was 1"
-            )
-        lacking = [column for column in SOFTWARE_COLUMNS if column.name not in figures]
-        names = ", ".join(column.name for column in lacking)
-        if any(gone in figures for gone in _GONE):
-            instead = f"write {names} instead, 0 where you know nothing" if lacking else "leave them out"
-            raise SoftwareError(f"software '{name}': {' and '.join(_GONE)} are gone: {instead}")
-        if lacking:
-            meaning = f", {lacking[0].doc}" if len(lacking) == 1 else "; data/software has files that say all"
-            raise SoftwareError(f"software '{name}': needs {names}{meaning}")
+        name, figures = software_figures(name_or_path, SOFTWARE_COLUMNS)
         told = {key: tuple(value) if isinstance(value, list) else value for key, value in figures.items()}
         return make(cls, {"name": name, **told}, f"software '{name}'", SoftwareError)
 

@@ -73,6 +73,40 @@ def part_ends(share: Array, spread: Array) -> tuple[Array, Array]:
     return -np.log1p(-np.minimum(less, np.nextafter(1.0, 0.0))), np.log1p(more)
 
 
+def slower_host(results: Array, spread: Array) -> Array:
+    """Return how far a step [n] may be above its estimate because the host is slower than was told: a logarithm.
+
+    A host that the GPU hides may be slow enough to set the pace. What a stage waits for others hides it still.
+
+    Args:
+        results: what the estimates are [n, RESULT_COLUMNS].
+        spread: logarithm of a ratio that the host's time is within, 8 times of 10 [n].
+    """
+    step, host, bubble, sends = (
+        results[:, RESULT_COLUMNS.index(name)]
+        for name in ("iteration_time_s", "host_busy_s", "bubble_s", "pp_exposed_s")
+    )
+    longer = np.maximum(np.exp(spread) * host - (step - bubble - sends), 0.0)
+    above: Array = np.log1p(longer / step)
+    return above
+
+
+def hidden_step(results: Array, plans: Rows, models: Rows, software: Rows) -> Array:
+    """Return the share [n] of a step that the host's own time of it has, and that hides where nothing waits.
+
+    Whether a loop reads a loss or a norm in each step is not known of a software that nobody named.
+
+    Args:
+        results: what the estimates are [n, RESULT_COLUMNS].
+        plans, models, software: records [n], a row a configuration.
+    """
+    unknown = (software["host_spread"] > 0.0) & (software["step_waits"] > 0)
+    own = software["step_s"] + software["layer_step_s"] * np.ceil(models["layers"] / plans["pp"])
+    step, host = (results[:, RESULT_COLUMNS.index(name)] for name in ("iteration_time_s", "host_s"))
+    share: Array = np.where(unknown, np.minimum(own, host) / step, 0.0)
+    return share
+
+
 def better_attention(results: Array, plans: Rows, hardware: Rows, software: Rows) -> Array:
     """Return how far a step [n] may be below its estimate because attention runs as the best kernel does: a logarithm.
 
@@ -144,6 +178,10 @@ def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Ro
     )
     share = np.stack(list(shares(results).values()), 1)
     below, above = part_ends(share, np.stack([software[name] for name in PARTS], 1))
+    # Of the part that hides the spread has taken a share already.
+    hidden = hidden_step(results, plans, models, software) * np.exp(-software["host_spread"])
+    below = -np.log(np.maximum(np.exp(-below) - hidden, np.finfo(float).tiny))
+    above = np.maximum(above, slower_host(results, software["host_spread"]))
     shorter = better_attention(results, plans, hardware, software)
     low = np.sqrt(np.log(software["low_ratio"]) ** 2 + unlike + below**2 + shorter**2)
     high = np.sqrt(np.log(software["high_ratio"]) ** 2 + unlike + above**2)

@@ -506,6 +506,23 @@ def test_a_software_file_of_before_is_told_what_to_write(tmp_path: Path, text: s
     assert line in told
 
 
+def test_a_software_file_says_what_differs_from_another(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('inherits = "PyTorch FSDP2"\npasses = 1.25\n')
+    assert vars(Software.read(tmp_path / "mine.toml")) == {
+        **vars(Software.read("torchtitan")),
+        "name": "mine",
+        "passes": 1.25,
+    }
+    (tmp_path / "again.toml").write_text(f'inherits = "{tmp_path}/mine.toml"\npasses = 1.5\n')
+    assert Software.read(tmp_path / "again.toml").add_bytes == Software.read("torchtitan").add_bytes
+    (tmp_path / "mine.toml").write_text(f'inherits = "{tmp_path}/again.toml"\n')
+    with pytest.raises(SoftwareError, match="software 'mine': 'again' inherits itself"):
+        Software.read(tmp_path / "mine.toml")
+    (tmp_path / "mine.toml").write_text('inherits = "torchtita"\n')
+    with pytest.raises(SoftwareError, match="'torchtita' is not known; did you mean 'torchtitan'"):
+        Software.read(tmp_path / "mine.toml")
+
+
 @pytest.mark.parametrize("name", ["last_again", "tp_hidden", "network_share"])
 def test_a_share_of_more_than_the_whole_is_refused(tmp_path: Path, name: str) -> None:
     now = (data_folder() / "software" / "megatron.toml").read_text()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import exp, log, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from lumos_df.model.library import names
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
-from lumos_df.model.uncertainty import distance, ends, part_ends, slow_messages
+from lumos_df.model.uncertainty import PARTS, distance, ends, part_ends, slow_messages
 
 MODEL = Model("small", 4, 256, 8, 1000, 2048)
 EXPERTS = replace(MODEL, experts=8, top_k=2, expert_ffn=128)
@@ -40,6 +41,40 @@ def high(plan: Plan, model: Model = MODEL, gpu: str = HOPPER, software: Software
     low, upper = ends(results, *rows)
     assert low[0] < 1.0 < upper[0]
     return float(upper[0])
+
+
+def test_a_host_that_the_gpu_hides_may_be_slow_enough_to_set_the_pace() -> None:
+    """A step of a second, of which the host has 0.4: it may take 2.5 times as long, or 4 times."""
+    for spread, bubble, upper in ((2.5, 0.0, 1.0), (4.0, 0.0, 1.6), (4.0, 0.2, 1.8)):
+        software = replace(PROFILE, high_ratio=1.0 + 1e-9, host_spread=log(spread))
+        assert high(Plan(), software=software, host_busy_s=0.4, bubble_s=bubble) == pytest.approx(upper, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "lower"),
+    [
+        # The host has half a step. 0.3 of it and 0.1 of two layers may hide, and a fifth of the rest vanish.
+        ({}, 1 - 0.4 - 0.1 * 0.2),
+        ({"step_waits": False}, 1 - 0.5 * 0.2),
+        # It is known of a software with runs of its own.
+        ({"host_spread": 0.0, "low_ratio": 0.9}, 0.9),
+    ],
+)
+def test_the_host_s_time_of_a_step_may_hide_in_a_software_that_nobody_named(
+    changed: dict[str, Any], lower: float
+) -> None:
+    spread: dict[str, Any] = {
+        **dict.fromkeys(PARTS, 0.0),
+        "host_spread": -log(0.8),
+        "low_ratio": 1.0 - 1e-12,
+        "high_ratio": 1.0 + 1e-9,
+    }
+    software = replace(PROFILE, **{**spread, "step_s": 0.3, "layer_step_s": 0.05, **changed})
+    results = np.zeros((1, len(RESULT_COLUMNS)))
+    for name, value in {"iteration_time_s": 1.0, "host_s": 0.5}.items():
+        results[0, RESULT_COLUMNS.index(name)] = value
+    rows = (np.array([noun.row()]) for noun in (Plan(pp=2, batch=2), MODEL, Hardware.read(HOPPER), software))
+    assert ends(results, *rows)[0] == pytest.approx(lower)
 
 
 def test_a_plan_like_those_measured_has_the_profile_s_interval() -> None:

@@ -15,6 +15,7 @@ from lumos_df.schema.plan_words import ATTENTION_KERNELS
 from tests.model.roofs import BARE, GPU, MEMORY_RATE
 
 DENSE = Model("dense", 4, 1024, 16, 32_000, 512)
+BESIDE = {"iteration_time_s", "overlapped_s", "host_busy_s"}
 ROUTED = replace(DENSE, experts=8, top_k=2, expert_ffn=256, dense_layers=1)
 
 
@@ -47,6 +48,40 @@ def test_the_gpu_waits_in_each_pass_of_a_layer_with_experts(recompute: str, pass
     assert routing["iteration_time_s"] - without["iteration_time_s"] == pytest.approx(4 * 3 * passes * 0.5)
     assert routing["host_s"] - without["host_s"] == pytest.approx(4 * 3 * passes * 0.5)
     assert parts(DENSE, plan, replace(BARE, routing_s=0.5)) == parts(DENSE, plan, BARE)
+
+
+def test_the_host_s_own_time_of_a_step_hides_where_nothing_waits() -> None:
+    plan, busy = Plan(batch=4), parts(DENSE, Plan(batch=4), BARE)["iteration_time_s"]
+    waiting, ahead = (
+        replace(BARE, run_ahead=200.0, step_s=0.5 * busy, layer_step_s=0.1 * busy, step_waits=waits)
+        for waits in (True, False)
+    )
+    assert parts(DENSE, plan, waiting)["iteration_time_s"] == pytest.approx((1 + 0.5 + 4 * 0.1) * busy)
+    hidden = parts(DENSE, plan, ahead)
+    assert hidden["iteration_time_s"] == pytest.approx(busy, rel=0.01)
+    assert hidden["host_s"] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_a_host_that_sets_the_pace_of_a_step_leaves_room_for_the_optimizer() -> None:
+    plan = Plan(batch=4)
+    bare = parts(DENSE, plan, BARE)
+    slow = replace(BARE, run_ahead=200.0, step_s=3 * bare["iteration_time_s"], step_waits=False)
+    found = parts(DENSE, plan, slow)
+    assert found["iteration_time_s"] == pytest.approx(slow.step_s, rel=0.01)
+    assert found["optimizer_s"] == bare["optimizer_s"] > 0
+    seconds = [value for name, value in found.items() if name.endswith("_s") and name not in BESIDE]
+    assert sum(seconds) == pytest.approx(found["iteration_time_s"])
+
+
+@pytest.mark.parametrize(("biases", "times"), [(True, 1), (False, 3)])
+def test_a_norm_without_biases_is_a_chain_where_the_software_has_no_kernel_for_it(*, biases: bool, times: int) -> None:
+    model = replace(DENSE, biases=biases, learned_positions=512)
+    one, chain = (parts(model, Plan(), replace(BARE, norm_passes=passes))["elementwise_s"] for passes in (1.0, 3.0))
+    # Nine norms, two and three passes of 1 MiB each.
+    norms = 9 * 5 * 512 * 1024 * 2 / MEMORY_RATE
+    assert chain - one == pytest.approx((times - 1) * norms, rel=0.01)
+    queried = parts(replace(model, qk_norm=True), Plan(), replace(BARE, norm_passes=3.0))["elementwise_s"]
+    assert queried - chain == pytest.approx(4 * times * 5 * 2 * 512 * 1024 * 2 / MEMORY_RATE, rel=0.01)
 
 
 def test_single_precision_is_not_slowed_down_by_what_slows_down_tensor_cores() -> None:

@@ -31,9 +31,7 @@ def expert_block(model, plan, software, ops, i):
     passes = software.passes
     share = tokens / plan.tp
     routed = share * rows_of_token(model)
-    i = op.memory_pass(
-        ops, i, op.NORM, 2 * passes * hidden_bytes / plan.tp, 3 * passes * hidden_bytes / plan.tp, passes
-    )
+    i = op.norm(model, software, ops, i, hidden_bytes / plan.tp)
     i = op.product(ops, i, op.ROUTER, share, model.experts, model.hidden, 1.0)
     width = model.latent or model.hidden
     if model.latent > 0:

@@ -191,9 +191,7 @@ def attention_block(model, plan, software, ops, i):
     hidden_bytes = tokens * model.hidden * size
     narrow = t if plan.sequence_parallel else 1
     passes = software.passes
-    i = memory_pass(ops, i, NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
-    if t > 1 and plan.sequence_parallel:
-        i = collective(ops, i, GATHER, ALL_GATHER, TP, hidden_bytes)
+    i = enter(model, plan, software, ops, i, hidden_bytes)
     heads = model.heads / t
     kv_heads = max(model.kv_heads / t, 1.0)
     width = heads * model.head_dim
@@ -215,6 +213,9 @@ def attention_block(model, plan, software, ops, i):
         values = kv_width
         i = product(ops, i, QKV, tokens, (1 + model.output_gate) * width + 2 * kv_width, model.hidden, 1.0)
     i = _adapter(plan, ops, i, tokens, model.hidden, (1 + model.output_gate) * width + 2 * kv_width, passes)
+    if model.qk_norm and software.norm_passes > 1.0:
+        # Where norms are fused these are in `passes`, as it was fitted.
+        i = norm(model, software, ops, i, tokens * (width + kv_width) * size)
     if model.learned_positions == 0:
         rotated = 2 * tokens * (width + kv_width) * size * passes
         i = memory_pass(ops, i, _ROTARY, rotated, rotated, 2.0 * passes)
@@ -272,21 +273,26 @@ def dense_block(model, plan, software, ops, i):
     """Write the forward operators of one dense feed-forward block from row `i` on; return the row after the last."""
     tokens = plan.micro_batch * model.seq / plan.cp
     hidden_bytes = tokens * model.hidden * activation_bytes(plan)
-    i = enter(plan, software, ops, i, hidden_bytes)
+    i = enter(model, plan, software, ops, i, hidden_bytes)
     i = feed_forward(model, plan, software, ops, i, tokens, model.ffn / plan.tp, _UP, _DOWN)
     i = leave(plan, ops, i, hidden_bytes)
     return residual(plan, software, ops, i, hidden_bytes)
 
 
 @lean_kernel
-def enter(plan, software, ops, i, hidden_bytes):
+def enter(model, plan, software, ops, i, hidden_bytes):
     """Write a block's norm, and the gathering of its input where the sequence is split; return the next row."""
-    narrow = plan.tp if plan.sequence_parallel else 1
-    passes = software.passes
-    i = memory_pass(ops, i, NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
+    i = norm(model, software, ops, i, hidden_bytes / (plan.tp if plan.sequence_parallel else 1))
     if plan.tp > 1 and plan.sequence_parallel:
         i = collective(ops, i, GATHER, ALL_GATHER, TP, hidden_bytes)
     return i
+
+
+@lean_kernel
+def norm(model, software, ops, i, normed_bytes):
+    """Write a norm of so many bytes into row `i`; return the next row. One with biases is one kernel of any library."""
+    passes = software.passes * (1.0 if model.biases else software.norm_passes)
+    return memory_pass(ops, i, NORM, 2 * passes * normed_bytes, 3 * passes * normed_bytes, passes)
 
 
 @lean_kernel
@@ -334,7 +340,7 @@ def head_block(model, plan, software, ops, i):
     tokens = plan.micro_batch * model.seq / plan.cp
     size = activation_bytes(plan)
     hidden_bytes = tokens * model.hidden * size
-    i = enter(plan, software, ops, i, hidden_bytes)
+    i = enter(model, plan, software, ops, i, hidden_bytes)
     width = vocabulary(model, plan) / plan.tp
     logits = tokens * width
     i = product(ops, i, HEAD, tokens, width, model.hidden, 1.0)

@@ -65,7 +65,7 @@ def mixer_block(model, plan, software, ops, i):
     hidden_bytes = tokens * model.hidden * size
     inner = model.state_heads * model.state_head_dim / plan.tp
     mixed = tokens * _parted(model, 1.0, 2.0) / plan.tp * size
-    i = op.enter(plan, software, ops, i, hidden_bytes)
+    i = op.enter(model, plan, software, ops, i, hidden_bytes)
     i = op.product(ops, i, op.STATE_INPUT, tokens, inner_width(model, plan), model.hidden, 1.0)
     i = op.memory_pass(ops, i, op.CONVOLUTION, 2 * mixed, 3 * mixed, 1.0)
     states = _STATE_TOUCHES * 4.0 * tokens / _CHUNK * inner * model.state_size

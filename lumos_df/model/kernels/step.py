@@ -63,6 +63,7 @@ RESULTS: Final = (
     ("model_flops", "FLOP of a step that the model asks for, all GPUs, all token pairs of attention counted"),
     ("hardware_flops", "the same with what is computed again"),
     ("first_stage_bytes", "memory of a GPU of the first pipeline stage, of which rank 0 is one"),
+    ("host_busy_s", "the host's own time of the step's micro-batches, whether the GPU waits for it or not"),
 )
 """Columns of a result: name, meaning."""
 
@@ -92,6 +93,7 @@ RESULTS: Final = (
     MODEL_FLOPS,
     HARDWARE_FLOPS,
     FIRST_STAGE_BYTES,
+    HOST_BUSY_S,
 ) = range(len(RESULTS))
 
 LARGEST_PIPELINE: Final = 1024
@@ -190,13 +192,17 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
                 software,
                 added,
             )
-        end = added[dp.EXPOSED_S] + added[dp.OPTIMIZER_S] + software.layer_step_s * layers
+        beside = software.step_s + software.layer_step_s * layers
+        if not software.step_waits:
+            # The host is with the GPU by then, or ahead of it. In what it let the GPU wait the optimizer finds room.
+            beside = -min(added[dp.OPTIMIZER_S], micro_batches * waiting)
+        end = added[dp.EXPOSED_S] + added[dp.OPTIMIZER_S] + beside
         if end > last:
             last = end
             out[DP_S] = added[dp.EXPOSED_S]
             out[OVERLAPPED_S] = added[dp.HIDDEN_S]
             out[OPTIMIZER_S] = added[dp.OPTIMIZER_S]
-            out[HOST_S] = software.step_s + software.layer_step_s * layers
+            out[HOST_S] = beside
         state_bytes(plan, software, shared, expert, trained, trained_expert, states)
         head = table if s == plan.pp - 1 else 0.0
         if expert_layers > 0.0:
@@ -227,7 +233,7 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
             out[RESERVE_BYTES] = memory - tensors
             out[MEMORY_BYTES] = memory
             out[MEMORY_STAGE] = s
-    out[STEP_S] = makespan + last + software.step_s
+    out[STEP_S] = makespan + last
     pace = pipeline.pace_stage(plan.pp, stages)
     _parts(model, plan, software, micro_batches, makespan, pace, costs, chunks, stages, out)
     _flops(model, plan, software, out)
@@ -244,6 +250,7 @@ def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, sta
         place = s if direction == 0 else plan.pp - 1 - s
         for v in range(place, count, plan.pp):
             out[HOST_S] += runs * chunks[st.HOST_S, v]
+            out[HOST_BUSY_S] += runs * chunks[st.HOST_BUSY_S, v]
             out[ELEMENTWISE_S] += runs * chunks[st.ADD_S, v]
             for block in range(st.BLOCKS):
                 times = runs * st.times_of(model, block, v, count, chunks)

@@ -33,9 +33,11 @@ HOST_S: Final = 5
 EP_FORWARD_S: Final = 6
 EP_BACKWARD_S: Final = 7
 ADD_S: Final = 8
-CHUNK_ROWS: Final = 9
+HOST_BUSY_S: Final = 9
+CHUNK_ROWS: Final = 10
 """Rows of the table of chunks: layers of both kinds; seconds of a micro-batch, by pass; of those, seconds by which the
-host is slower than the GPU, expert-parallel ones of both passes, and those in which gradients are added up."""
+host is slower than the GPU, expert-parallel ones of both passes, and those in which gradients are added up; the host's
+own."""
 
 
 @lean_kernel
@@ -215,6 +217,7 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
     count = plan.pp * plan.vp
     collective_s = collective_host_s(plan, hardware, software)
     dense_s, expert_s, table_s = add_seconds(model, plan, hardware, software)
+    micro_batches = plan.batch // (plan.dp * plan.micro_batch)
     for v in range(count):
         # Between the embedding and the head chunks of the same layers take the same.
         if (
@@ -227,6 +230,9 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
             continue
         forward, backward, weight, ep_forward, ep_backward = 0.0, 0.0, 0.0, 0.0, 0.0
         host = software.micro_batch_s / plan.vp
+        if not software.step_waits:
+            layers = chunks[DENSE_LAYERS, v] + chunks[EXPERT_LAYERS, v]
+            host += (software.step_s / plan.vp + software.layer_step_s * layers) / micro_batches
         for block in range(BLOCKS):
             times = times_of(model, block, v, count, chunks)
             if times == 0.0:
@@ -271,6 +277,7 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
         chunks[EP_FORWARD_S, v] = ep_forward
         chunks[EP_BACKWARD_S, v] = ep_backward
         chunks[ADD_S, v] = added
+        chunks[HOST_BUSY_S, v] = host
 
 
 @lean_kernel
