@@ -8,6 +8,7 @@ import pytest
 
 import lumos_df
 from lumos_df.base.errors import QueryError
+from lumos_df.capture.publish import read_metadata
 from lumos_df.graph.host_spread import host_time
 from lumos_df.graph.job import groups
 from lumos_df.graph.trace_graph import TraceGraph
@@ -84,6 +85,29 @@ def test_heads_of_odd_vocabularies_in_16_bits(tmp_path: Path, net: str, change: 
     (graph,) = estimated(load(tmp_path / "corpus", ids, {}), parse([change])).job.graphs
     issued = graph.gpu.row[graph.gpu.call >= 0]
     assert graph.own[issued].sum() / 3e6 == pytest.approx(recorded_ms, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("net", "within"), [("llama", 0.15), ("moe", 0.15), ("bert", 0.15), ("gpt2", 0.15), ("t5", 0.3)]
+)
+def test_memory_is_what_the_allocator_gave(tmp_path: Path, net: str, within: float) -> None:
+    """Parameters of 16 bits with states alike, experts, parameters of 32 bits without autocast and with it, two stacks
+    (of a T5 three layers of four are told)."""
+    folder = GRID.parent / "h200" / "nets" / f"{net}--base"
+    assert not ingest([folder], tmp_path / "corpus", workers=1).failed
+    (row, *_) = estimate(tmp_path / "corpus", parse([])).to_pylist()
+    peak = read_metadata(folder / "rank0.json.gz")["peakBytes"]
+    assert 1e9 * (row["memory_gb"] - row["reserve_gb"]) == pytest.approx(peak, rel=within)
+
+
+def test_memory_of_twice_the_experts(tmp_path: Path) -> None:
+    """Their parameters were not counted: memory stayed. 16 bits each: weight, gradient, two means."""
+    assert not ingest([GRID.parent / "h200" / "nets" / "moe--base"], tmp_path / "corpus", workers=1).failed
+    (row, *_) = estimate(tmp_path / "corpus", parse(["experts=32"])).to_pylist()
+    more = 8 * 4 * 16 * 3 * 1024 * 768
+    assert 1e9 * (row["memory_gb"] - row["reserve_gb"]) - 1e9 * (
+        row["original_memory_gb"] - row["original_reserve_gb"]
+    ) == pytest.approx(more, rel=0.01)
 
 
 @pytest.mark.parametrize(("job", "known"), [("plain/moe--base", []), ("captured/t5--base", ["layers=8"])])

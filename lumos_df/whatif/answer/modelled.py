@@ -1,6 +1,7 @@
 """A recorded or changed job as the estimator's records, where all that it needs is known: its memory and its FLOP."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,9 +12,10 @@ from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema import FAMILIES
-from lumos_df.schema.codes import BACKWARD
-from lumos_df.schema.dtypes import PRECISIONS
+from lumos_df.schema.codes import BACKWARD, OPTIMIZER
+from lumos_df.schema.dtypes import PRECISIONS, STORED_BYTES
 from lumos_df.structure import shapes
+from lumos_df.structure.describe import DescribedRank
 from lumos_df.structure.shapes import Operation
 from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.recorded_job import RecordedJob
@@ -25,6 +27,9 @@ _PLAN: Final = ("tp", "cp", "dp", "pp", "vp", "micro_batch", "batch")
 _ATTENTION, _GEMM = (FAMILIES.index(name) for name in ("attention", "gemm"))
 _SOFTWARE: Final = "megatron"
 """Whose bytes of gradients and optimizer states are taken: mixed-precision Adam."""
+_HALF_BYTES: Final = 2.0
+_UPDATES_HALF: Final = re.compile(r"(?:Functor\w*<|lambda\()c10::(?:BFloat16|Half)\b(?!, float)")
+"""Kernels of PyTorch's optimizers, on lists or on one tensor, whose operands are all of 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +43,14 @@ class Habits:
     recompute: str
     sequence_parallel: bool
     zero: int
+    half_states: bool = False
+    """Whether gradients and the optimizer's states are of 16 bits, as parameters are, with no copies in 32."""
 
     def __str__(self) -> str:
         """Return them as a plan has them."""
+        states = "optimizer in 16 bits" if self.half_states else f"optimizer as {_SOFTWARE}'s"
         flags = [name for name in ("gated", "flash", "sequence_parallel") if getattr(self, name)]
-        return ", ".join([f"zero={self.zero}", f"recompute={self.recompute}", *flags, f"optimizer as {_SOFTWARE}'s"])
+        return ", ".join([f"zero={self.zero}", f"recompute={self.recompute}", *flags, states])
 
 
 def habits(anchor: RecordedJob) -> Habits:
@@ -59,7 +67,16 @@ def habits(anchor: RecordedJob) -> Habits:
         recompute=recomputed_layers.recorded(rank),
         sequence_parallel=anchor.sizes.sp,
         zero=anchor.sizes.zero or 0,
+        half_states=_half_states(rank),
     )
+
+
+def _half_states(rank: DescribedRank) -> bool:
+    """Return whether most of the optimizer's time is kernels whose names tell parameters and states of 16 bits."""
+    rows = rank.trace.rows
+    updates = (rank.structure.phase == OPTIMIZER) & rows.on_gpu
+    half = updates & rows.named(lambda name: _UPDATES_HALF.search(name) is not None)
+    return bool(2 * rows.dur[half].sum() > rows.dur[updates].sum())
 
 
 def _gated(operations: list[Operation], sizes: Sizes) -> bool:
@@ -70,7 +87,7 @@ def _gated(operations: list[Operation], sizes: Sizes) -> bool:
     products = [
         (operation.product[1:], operation.count)
         for operation in operations
-        if operation.is_product() and operation.inside
+        if (operation.is_product() or operation.is_grouped()) and operation.inside
     ]
     up = sum(count * n // width for (k, n), count in products if k == sizes.hidden and n in {width, 2 * width})
     down = sum(count for size, count in products if size == (width, sizes.hidden))
@@ -86,6 +103,10 @@ def model(anchor: RecordedJob, sizes: Sizes, does: Habits) -> Model:
     if (anchor.experts or 1) > 1:
         raise QueryError(f"{job}: the sizes of its experts are unknown")
     figures: dict[str, Any] = {name: getattr(sizes, name) for name in _MODEL}
+    # A decoder behind an encoder has as many layers again.
+    figures["layers"] *= anchor.about.ranks[0].structure.stacks or 1
+    if sizes.experts and sizes.top_k:
+        figures |= {"experts": sizes.experts, "top_k": sizes.top_k, "expert_ffn": sizes.ffn}
     return Model(job, **figures, gated=does.gated)
 
 
@@ -131,9 +152,14 @@ def results(
         flash=does.flash,
     )
     plan.check(job_model, machine.hardware)
+    profile = software or Software.read(_SOFTWARE)
+    size = STORED_BYTES[machine.precision]
+    if software is None and does.half_states and size == _HALF_BYTES:
+        # Gradients, and Adam's two means, are of the parameters' type.
+        profile = replace(profile, gradient_bytes=size, reduce_bytes=size, optimizer_bytes=2 * size)
     first = np.zeros(1, np.int64)
     models, hardware, profiles, plans = (
-        np.array([noun.row()]) for noun in (job_model, machine.hardware, software or Software.read(_SOFTWARE), plan)
+        np.array([noun.row()]) for noun in (job_model, machine.hardware, profile, plan)
     )
     values = evaluate_rows(models, hardware, profiles, plans, first, first)[0]
     return dict(zip(RESULT_COLUMNS, values.tolist(), strict=True))
