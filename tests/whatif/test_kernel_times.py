@@ -1,5 +1,6 @@
 """What one kernel takes after a change, in figures: waves of blocks, bytes, and what no kernel is shorter than."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.schema.codes import GEMM
 from lumos_df.schema.dtypes import BF16, FP32, PRECISION_TABLE
 from lumos_df.structure.shapes import Operation, Shape
-from lumos_df.whatif.durations.kernel_kind import KernelKind
+from lumos_df.whatif.durations.kernel_kind import NORM, KernelKind
 from lumos_df.whatif.durations.kernel_times import KernelWork, in_waves, of_fewer_blocks
 from lumos_df.whatif.job.recorded_gpu import Machine
 
@@ -64,6 +65,27 @@ def test_a_convolution_may_also_take_as_much_longer_as_it_does_more() -> None:
     assert both[1].doubt[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("elements", "waves"),
+    [
+        # 264 blocks of 256 threads, eight at once on each of 132 multiprocessors, are a quarter of a wave.
+        (264 * 256 * 4, 0.25),
+        (264 * 256 * 8, 0.25),
+        # In a loop, as of a batch norm or of gradients of a normalization's weights: as many blocks as would have 8.
+        (264 * 256 * 16, 0.5),
+        (264 * 256 * 96, 3.0),
+    ],
+)
+def test_blocks_that_loop_over_their_elements_run_as_many_waves_as_without(elements: int, waves: float) -> None:
+    shapes: tuple[Shape, ...] = ((64, elements // 64), (64,))
+    operation = Operation("aten::native_batch_norm", shapes, (), 1, 0, inside=True)
+    kind = KernelKind(NORM, operation, shapes, (), (), blocks=264 / 8, threads=264 * 256, wide=0, backward=False)
+    gpu = Machine.of(Hardware.read("h100-sxm"), PRECISION_TABLE[BF16])
+    assert kind.waves(gpu) == pytest.approx(waves)
+    # A recurrent layer launches a kernel of the name for each token: all together have its elements.
+    assert replace(kind, threads=96 * 264 * 256).waves(gpu) == 0.25
+
+
 def test_a_kernel_without_a_grid_or_work_is_left_to_its_cost_function() -> None:
     plain = kernel(20.0, 10.0, 30.0)
     waved = in_waves(plain, np.array([np.nan]), np.array([3.0]), 0.9)
@@ -80,7 +102,7 @@ def test_no_kernel_is_shorter_than_its_operations_at_the_peak() -> None:
 def product_s(precision: int, *shapes: Shape, gpu: str = "a100-sxm-80") -> float:
     """Return what a product of matrices takes above the floor, s."""
     operation = Operation("aten::bmm" if len(shapes[0]) == 3 else "aten::mm", shapes, (), 1, 0, inside=True)
-    kind = KernelKind(GEMM, operation, shapes, (), (), blocks=0.0, wide=0, backward=False)
+    kind = KernelKind(GEMM, operation, shapes, (), (), blocks=0.0, threads=0.0, wide=0, backward=False)
     return kind.seconds(Machine.of(Hardware.read(gpu), PRECISION_TABLE[precision]))
 
 

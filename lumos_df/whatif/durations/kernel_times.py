@@ -122,6 +122,10 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     before, after, linear, waves, more, peak, peak_after, moved = (np.empty(len(first)) for _ in range(8))
     resident = np.clip(_THREADS // np.maximum(trace.threads[row], 1), 1, _BLOCKS)
     blocks = trace.blocks[row] / resident
+    _, of_one, alike = np.unique(
+        packed(operator, rows.name[row].astype(np.int64)), return_inverse=True, return_counts=True
+    )
+    threads = trace.blocks[row] * trace.threads[row] * alike[of_one.reshape(-1)]
     kinds: list[tuple[object, ...]] = []
     convolves = np.zeros(len(first), np.bool_)
     multiplies = np.isin(rows.family[row], (GEMM, ATTENTION))
@@ -135,6 +139,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
             int(row[at]),
             int(operator[at]),
             blocks=float(blocks[at]),
+            threads=float(threads[at]),
             wide=int(columns[-2][at]),
             backward=bool(columns[-1][at]),
         )
