@@ -3,6 +3,7 @@
 import gzip
 import json
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,22 @@ def test_a_table_of_which_few_rows_are_read_is_the_first_advice(tmp_path: Path, 
     assert f"of 67,108,864 elements of which all samples read {share} or less" in first.remedy.what
     true = true_gain_ns(dense, replace(dense, sparse=True))
     assert first.gain_ns == pytest.approx(true, rel=0.1)
+
+
+def test_a_bag_reads_as_many_rows_as_its_numbers_are(tmp_path: Path) -> None:
+    """Of as many numbers as the job has tokens each four share a gradient."""
+    for path in write(simulate(replace(DENSE, ranks=1)), BRIEF, tmp_path / "traces"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        for event in trace["traceEvents"]:
+            if event["name"] == "aten::embedding_dense_backward":
+                event["name"] = "aten::_embedding_bag_dense_backward"
+                (gradient, numbers, *_), width = event["args"]["Input Dims"], event["args"]["Input Dims"][0][-1]
+                event["args"]["Input Dims"][0] = [prod(gradient) // width // 4, width]
+                event["args"]["Input Dims"][1] = [prod(numbers)]
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    first = advice_on(tmp_path).first
+    assert first.remedy.rule == "dense_embedding_gradient"
+    assert "of 67,108,864 elements of which all samples read 0.8% or less" in first.remedy.what
 
 
 def test_a_table_whose_rows_are_all_read_is_left_alone(tmp_path: Path) -> None:

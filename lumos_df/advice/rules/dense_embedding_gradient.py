@@ -20,7 +20,7 @@ from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import MEMSET, NONE
 from lumos_df.schema.words import GRADIENT, OPTIMIZER_STEP
 
-_DENSE: Final = "aten::embedding_dense_backward"
+_DENSE: Final = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
 _SPARSE_TRAFFIC: Final = 5
 """So many times as often as a fused AdamW, which reads four tensors and writes three, does torch.optim.SparseAdam go
 through a row that it updates: some 35 reads and writes by its operators, with those that add up the same rows."""
@@ -44,7 +44,7 @@ class _Tables:
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose sparse gradients, of which nothing is cleared, and as much less is reduced and updated."""
-    if not any(_DENSE in rows.names for rows in advised.ranks):
+    if not any(name in rows.names for rows in advised.ranks for name in _DENSE):
         return
     shapes = [advised.texts(place, "input_dims") for place in range(len(advised.ranks))]
     # Another stage of a pipeline may have the product that shares a table.
@@ -101,7 +101,7 @@ def _tables(rows: Rows, code: NDArray[np.int32], words: list[str], multiplied: s
     """
     dense, given = (
         np.flatnonzero((rows.step >= 0) & (code >= 0) & rows.named(says))
-        for says in (lambda text: text == _DENSE, lambda text: text == GRADIENT)
+        for says in (lambda text: text in _DENSE, lambda text: text == GRADIENT)
     )
     if not len(given):
         dense = given
@@ -110,6 +110,8 @@ def _tables(rows: Rows, code: NDArray[np.int32], words: list[str], multiplied: s
     taken = np.append(given, given[-1:])[np.searchsorted(rows.ts[given], rows.ts[dense])]
     shapes = [_shapes(json.loads(word)) for word in words]
     sizes = np.array([*(prod(of[0]) if of else 0 for of in shapes), 0], np.int64)[code]
+    # A bag has one gradient for all the rows that it read: behind it come their numbers.
+    sizes[dense] = np.array([*(prod(of[1]) * of[0][-1] if len(of) > 1 else 0 for of in shapes), 0])[code[dense]]
     # A table that products share gets a dense gradient from these, unless each has one of that shape for itself.
     alone = [
         len(shapes[table]) == 1
