@@ -170,7 +170,7 @@ class Fitted:
     """All fitted parameters of one GPU."""
 
     gemm: dict[str, GemmParameters]
-    """By data type: bf16 (also stands for fp16), fp8, and on Hopper fp8_block, with a scale for each 128 elements."""
+    """By data type: fp32, bf16 (also stands for fp16), fp8, and on Hopper fp8_block, a scale for each 128 elements."""
     attention: dict[str, AttentionParameters]
     """By data type."""
     memory: MemoryParameters
@@ -204,6 +204,10 @@ def folder() -> Path:
     return data_folder() / "hardware" / "fitted"
 
 
+_SINGLE_PRECISION = "h100-sxm"
+"""The GPU whose products in single precision were measured. CUDA cores of all are taken to reach as large a share of
+their peak as these, which is that of its tensor cores (BERT and Llama of tests/recordings, 0.98 to 1.07 of it)."""
+
 _LIKE = {"gemm.fp4": "gemm.fp8"}
 """Tables that stand for those that were never measured: products of 4 bits do as well beside their peak as of 8."""
 
@@ -218,6 +222,9 @@ def load(gpu: str, instead: Mapping[str, Any] | None = None) -> Fitted:
     Raises `HardwareError` for a name without a file, and for a file with a table or number missing or out of bounds.
     """
     tables = _tables(gpu)
+    single = _SINGLE_PRECISION if (folder() / f"{_SINGLE_PRECISION}.toml").is_file() else gpu
+    if "gemm.bf16" in tables:
+        tables.setdefault("gemm.fp32", _tables(single)["gemm.bf16"])
     for key, numbers in _flat("", dict(instead or {})):
         tables[key] = tables.get(key, tables.get(_LIKE.get(key, ""), {})) | numbers
     return Fitted(

@@ -83,11 +83,6 @@ class PeakFlops:
     """4 bits, with a scale for each 16 (NVFP4) or 32 (MXFP4)."""
 
 
-_SINGLE_PRECISION: Final = "h100-sxm"
-"""The GPU whose products in single precision were measured: CUDA cores of all are taken to reach as large a share of
-their peak as these, which is that of its tensor cores (BERT and Llama of tests/recordings, 0.98 to 1.07 of it)."""
-
-
 @dataclass(frozen=True)
 class ScaleUp:
     """The fast links of a GPU: NVLink, xGMI, or PCIe where it has no other."""
@@ -211,9 +206,8 @@ class Hardware:
             products = narrow.get(precision, narrow.get("fp8", wide) if place == FP4 else wide)
             attention = parameters.attention["bf16"]
             if place == FP32:
-                # CUDA cores multiply, which were measured on one GPU alone, and without what training adds to tensor
-                # cores' products. A tile starts in the same time on either, in which they get through fewer keys.
-                products = fitted.load(_SINGLE_PRECISION).gemm["bf16"]
+                # CUDA cores multiply. A tile starts in the same time on either, in which they get through fewer keys.
+                products = parameters.gemm[precision]
                 slower = min(self.peak_flops.fp32 / max(self.peak_flops.bf16, self.peak_flops.fp16, 1.0), 1.0)
                 attention = replace(attention, overhead_keys=slower * attention.overhead_keys)
             for column, figures in (("gemm", fitted.vector(products)), ("attention", fitted.vector(attention))):
