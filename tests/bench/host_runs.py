@@ -26,6 +26,9 @@ _EIGHT_OF_TEN: Final = 1.28 * 2**0.5
 def kinds() -> dict[str, list[Path]]:
     """Return the files of each kind of runs."""
     folders = {f"recordings/{name}": [_RECORDINGS / name] for name in ("grid", "plain", "captured")}
+    folders |= {
+        f"h200/grid, {how}": sorted((_RECORDINGS / "h200" / "grid").glob(f"*_{how}")) for how in ("eager", "compiled")
+    }
     folders |= {"batch sweep": [traces / "transformer_batch_sweep" for traces in SETS]}
     segment = ("eager", "compile_graph32", "graph1", "triton")
     folders |= {"segment anything": [traces / f"sam_{name}_a100" for traces in SETS for name in segment]}
