@@ -13,7 +13,7 @@ from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, OPTIMIZER
-from lumos_df.schema.dtypes import PRECISIONS, STORED_BYTES
+from lumos_df.schema.dtypes import BF16, PRECISIONS, STORED_BYTES
 from lumos_df.structure import shapes
 from lumos_df.structure.describe import DescribedRank
 from lumos_df.structure.shapes import Operation
@@ -27,7 +27,6 @@ _PLAN: Final = ("tp", "cp", "dp", "pp", "vp", "micro_batch", "batch")
 _ATTENTION, _GEMM = (FAMILIES.index(name) for name in ("attention", "gemm"))
 _SOFTWARE: Final = "megatron"
 """Whose bytes of gradients and optimizer states are taken: mixed-precision Adam."""
-_HALF_BYTES: Final = 2.0
 _UPDATES_HALF: Final = re.compile(r"(?:Functor\w*<|lambda\()c10::(?:BFloat16|Half)\b(?!, float)")
 """Kernels of PyTorch's optimizers, on lists or on one tensor, whose operands are all of 16 bits."""
 
@@ -154,7 +153,7 @@ def results(
     plan.check(job_model, machine.hardware)
     profile = software or Software.read(_SOFTWARE)
     size = STORED_BYTES[machine.precision]
-    if software is None and does.half_states and size == _HALF_BYTES:
+    if software is None and does.half_states and size == STORED_BYTES[BF16]:
         # Gradients, and Adam's two means, are of the parameters' type.
         profile = replace(profile, gradient_bytes=size, reduce_bytes=size, optimizer_bytes=2 * size)
     first = np.zeros(1, np.int64)
