@@ -17,7 +17,7 @@ CREATE VIEW corpus_summary(
   operators,
   -- Kernels, memcpys and memsets.
   gpu_rows,
-  -- Mean duration of a step, rounded to ns.
+  -- Mean duration of a step, rounded to ns; the GPU's where it falls behind its host, once the job was replayed.
   mean_step_ns,
   -- Exposed compute, percent of the steps' time.
   exposed_compute_pct,
@@ -43,6 +43,25 @@ CREATE VIEW corpus_summary(
   warnings
 ) AS
 WITH
+timed AS (
+  SELECT
+    breakdown.trace_id,
+    replay.recorded_ns IS NOT NULL AS on_gpu,
+    CASE WHEN on_gpu THEN replay.recorded_ns ELSE breakdown.step_ns END AS step_ns,
+    CASE WHEN on_gpu THEN replay.exposed_compute_ns_recorded ELSE breakdown.exposed_compute_ns END
+      AS exposed_compute_ns,
+    CASE WHEN on_gpu THEN replay.exposed_communication_ns_recorded ELSE breakdown.exposed_communication_ns END
+      AS exposed_communication_ns,
+    CASE WHEN on_gpu THEN replay.exposed_waiting_ns_recorded ELSE breakdown.exposed_waiting_ns END
+      AS exposed_waiting_ns,
+    CASE WHEN on_gpu THEN replay.overlapped_ns_recorded ELSE breakdown.overlapped_ns END AS overlapped_ns,
+    CASE WHEN on_gpu THEN replay.other_ns_recorded ELSE breakdown.other_ns END AS other_ns
+  FROM breakdown
+  -- A replay has the steps of the host, too, but where the GPU falls behind.
+  LEFT JOIN replay_steps AS replay ON replay.trace_id = breakdown.trace_id
+    AND replay.step = breakdown.step
+    AND replay.recorded_ns != breakdown.step_ns
+),
 spent AS (
   SELECT
     trace_id,
@@ -54,7 +73,7 @@ spent AS (
     CASE WHEN count(exposed_waiting_ns) = count(*) THEN sum(exposed_waiting_ns) END AS exposed_waiting_ns,
     sum(overlapped_ns) AS overlapped_ns,
     sum(other_ns) AS other_ns
-  FROM breakdown
+  FROM timed
   GROUP BY trace_id
 ),
 matched AS (

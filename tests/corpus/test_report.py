@@ -166,7 +166,9 @@ def test_a_replay_is_off_by_what_advice_found_also_where_the_host_ran_ahead(tmp_
     assert not ingest([RECORDINGS / "plain" / "bert--base"], tmp_path, workers=1).failed
     (advised,) = advise(tmp_path)
     assert advised.error_pct < 1
-    assert report.summary(tmp_path).limits == ()
+    summary = report.summary(tmp_path)
+    assert summary.limits == ()
+    assert [note.what.partition(" in ")[0] for note in summary.notes] == ["gains are of other steps than the table's"]
     table_files.write(tmp_path, advised.trace_ids[0], ADVISED_JOBS, {"error_pct": [7.25]})
     assert report.summary(tmp_path).limits == (
         "careful: the replay is off the recording (7.2%), and so may be every gain",

@@ -108,6 +108,8 @@ def test_the_path_and_the_gains_of_a_gpu_that_falls_behind_are_those_of_its_kern
         for whole, percent, half in gains.fetchall():
             # Without any of it, or half of it, the host is what takes long.
             assert (whole, percent, half) == pytest.approx((HOST_US, 50, HOST_US), abs=10)
+        summary = connection.sql("SELECT mean_step_ns, exposed_compute_pct, other_pct FROM corpus_summary").fetchall()
+        assert summary == [(2_000_000, 100, 0)]
         errors = connection.sql("SELECT recorded_ns, replayed_ns FROM replay_error").fetchall()
     assert errors == [(2_000_000, 2_000_000)] * STEPS
     halved = what_if(corpus, [switches.scale("family=gemm:0.75")]).to_pylist()
