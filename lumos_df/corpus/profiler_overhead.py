@@ -110,4 +110,4 @@ def idle(corpus: Path, trace_id: str) -> float:
 
 def _numbers(capture: object, name: str) -> list[float]:
     found = capture.get(name) if isinstance(capture, dict) else None
-    return [float(each) for each in found if isinstance(each, int)] if isinstance(found, list) else []
+    return [float(each) for each in found if isinstance(each, int) and each > 0] if isinstance(found, list) else []

@@ -53,7 +53,9 @@ def with_listed_tensors(rows: RecordedRows) -> RecordedRows:
     The type of such a list is a list of types, as its dims are a list of dims.
     """
     frame = rows.frame.with_row_index("place")
-    gradients = frame.filter(pl.col("name") == _GRADIENT).drop_nulls(["dims", "types"])
+    gradients = frame.filter(
+        pl.col("name") == _GRADIENT, pl.col("dims").str.starts_with("[["), pl.col("types").str.starts_with('["')
+    )
     unknown = (frame["kind"] == "cpu_op") & frame["types"].str.contains(_LIST).fill_null(False)
     kernels = frame.with_columns(near=rows.innermost_around(unknown.to_numpy())).filter(
         pl.col("near") >= 0, pl.col("name").str.contains(_KERNEL, literal=True)
@@ -76,7 +78,9 @@ def with_listed_tensors(rows: RecordedRows) -> RecordedRows:
 
 def _lists(gradients: pl.DataFrame) -> Iterator[_Tensors]:
     """Yield the lists that an optimizer may have, the likeliest last."""
-    columns = ([json.loads(each or "[[]]")[0] for each in gradients[name]] for name in ("dims", "strides", "types"))
+    columns = (
+        [(json.loads(each or "[]") or [[]])[0] for each in gradients[name]] for name in ("dims", "strides", "types")
+    )
     every = _one_pass(_Tensors(*(column[::-1] for column in columns)))  # parameters come in the other order
     yield _Tensors([[] for _ in every.dims], [[] for _ in every.dims], ["float" for _ in every.dims])
     for kind in dict.fromkeys(every.types):

@@ -93,8 +93,8 @@ def of_graph(graph: TraceGraph) -> list[str]:
         warnings.append(f"{format_ns(unknown)} between GPU operators {idle} are unknown: they stay as recorded")
     if rare := np.count_nonzero(graph.constants.of_rare_graph):
         warnings.append(
-            f"{rare} GPU operators are of CUDA graphs launched fewer than {typical_values.FEW} times: if the recording "
-            "lacks nodes of these, the replay lacks their time"
+            f"{rare:,} GPU operators are of CUDA graphs launched fewer than {typical_values.FEW} times: if the "
+            "recording lacks nodes of these, the replay lacks their time"
         )
     warnings += _odd_calls(graph.rows)
     if graph.dropped:

@@ -45,6 +45,16 @@ def test_what_was_timed_is_told_and_no_guess(tmp_path: Path) -> None:
     assert note.startswith("a step under the profiler is 50% longer")
 
 
+@pytest.mark.parametrize("timed", [[0, 0], [-5], ["a"], None])
+def test_steps_that_took_nothing_were_not_timed(tmp_path: Path, timed: Any) -> None:
+    events = [annotation("ProfilerStep#1", 0, 700), kernel("gemm", 10, 60), kernel("gemm", 500, 40)]
+    capture = {"profiledNs": [700_000], "unprofiledBeforeNs": timed, "unprofiledAfterNs": []}
+    (note,) = said(tmp_path, events, lumosCapture=capture)
+    assert note.endswith("no step here was timed without it")
+    (ids,) = groups(tmp_path / "corpus")
+    assert profiler_overhead.unprofiled(tmp_path / "corpus", ids[0]) == []
+
+
 def test_a_recorded_step_is_no_shorter_than_the_hosts(tmp_path: Path) -> None:
     """A slowed host marks steps of 12 and 14 ms, while the GPU works off a queue in steps of 9."""
     marks = [annotation(f"ProfilerStep#{step}", ts, dur) for step, ts, dur in ((1, 0, 12_000), (2, 12_000, 14_000))]

@@ -64,6 +64,13 @@ def test_a_list_is_the_gradients_whose_blocks_its_kernels_have(
     assert all(each["strides"][-1] == 1 for each in tensors["list"])
 
 
+def test_a_gradient_without_shapes_is_none_of_them(tmp_path: Path) -> None:
+    nothing = op("torch::autograd::AccumulateGrad", 50, 1, **called([], [], [], Input_Strides=[]))
+    events = updated("aten::_foreach_mul_", blocks(BIAS, WEIGHT), ["TensorList", "Scalar"], ONE_LIST, "0.9")
+    tensors, _ = lists(tmp_path, [*accumulated(WEIGHT, BIAS), nothing, *events])
+    assert [each["dims"] for each in tensors["list"]] == [BIAS, WEIGHT]
+
+
 def test_another_number_of_blocks_is_another_list_of_which_nothing_is_known(tmp_path: Path) -> None:
     events = updated("aten::_foreach_mul_", blocks(TABLE, WEIGHT, BIAS) + 1, ["TensorList", "Scalar"], ONE_LIST, "0.9")
     assert lists(tmp_path, [*accumulated(TABLE, WEIGHT, BIAS), *events]) == []
