@@ -32,6 +32,21 @@ def told(corpus: Path, trace_ids: list[str], *, taken_off: bool = False) -> list
         trace_ids: the traces of the job.
         taken_off: whether the figures beside it are of steps without the profiler.
     """
+    timed = told_where_timed(corpus, trace_ids, taken_off=taken_off)
+    if timed is not None:
+        return timed
+    # One rank tells it: to read thousands for a note would take longer than what it is a note to.
+    still = idle(corpus, trace_ids[0])
+    if still <= _IDLE:
+        return []
+    device, measured = _device(corpus, trace_ids[0])
+    of_rank = " of the first rank" if len(trace_ids) > 1 else ""
+    said = f"the {device}{of_rank} stands still {100 * still:.0f}% of the time, and the profiler slows the host"
+    return [f"{said}: {measured}no step here was timed without it"]
+
+
+def told_where_timed(corpus: Path, trace_ids: list[str], *, taken_off: bool = False) -> list[str] | None:
+    """Return the same where steps of a trace were timed without the profiler; None where none was."""
     steps = [_steps(corpus, trace_id) for trace_id in trace_ids]
     grown = [
         (profiled / alone, alone, profiled, trace_id)
@@ -39,14 +54,7 @@ def told(corpus: Path, trace_ids: list[str], *, taken_off: bool = False) -> list
         if alone > 0
     ]
     if not grown:
-        # One rank tells it: to read thousands for a note would take longer than what it is a note to.
-        still = idle(corpus, trace_ids[0])
-        if still <= _IDLE:
-            return []
-        device, measured = _device(corpus, trace_ids[0])
-        of_rank = " of the first rank" if len(trace_ids) > 1 else ""
-        said = f"the {device}{of_rank} stands still {100 * still:.0f}% of the time, and the profiler slows the host"
-        return [f"{said}: {measured}no step here was timed without it"]
+        return None
     _, alone, profiled, trace_id = max(grown)
     profiled = max(profiled, _marked(corpus, trace_id))
     percent = round(100 * (profiled / alone - 1))

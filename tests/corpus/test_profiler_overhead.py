@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from lumos_df.cli.app import app
 from lumos_df.corpus import profiler_overhead
 from lumos_df.graph.job import groups
-from tests.trace.literal import Event, annotation, corpus_of, kernel, op
+from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op
 
 
 def said(folder: Path, events: list[Event], **top: Any) -> list[str]:
@@ -65,3 +65,20 @@ def test_a_recorded_step_is_no_shorter_than_the_hosts(tmp_path: Path) -> None:
 
 def test_a_recording_without_a_gpu_says_nothing(tmp_path: Path) -> None:
     assert said(tmp_path, [op("aten::mm", 0, 5), op("aten::mm", 100, 5)]) == []
+
+
+@pytest.mark.parametrize(("alone_us", "notes"), [(600, 1), (1000, 0)])
+def test_screens_of_recorded_steps_say_that_they_are_longer(tmp_path: Path, alone_us: int, notes: int) -> None:
+    """Two steps of 1 ms, in which the host calls operators one after another; advice counts steps without it."""
+    calls = [op("aten::relu", 10 * place, 9) for place in range(200)]
+    marks = [annotation(f"ProfilerStep#{step}", 1000 * step, 1000) for step in (0, 1)]
+    gpu = [each for at in (900, 1900) for each in (launch(at, 1, at), kernel("gemm", at + 5, 60, correlation=at))]
+    timed = {"profiledNs": [1_000_000] * 2, "unprofiledBeforeNs": [alone_us * 1000] * 2, "unprofiledAfterNs": []}
+    corpus_of(tmp_path, [*marks, *calls, *gpu], distributedInfo={"rank": 0, "world_size": 1}, lumosCapture=timed)
+    for command in ("replay", "critical-path", "replay --scale family=gemm:0.5", "report"):
+        asked = [*command.split(), "--corpus", str(tmp_path / "corpus")]
+        shown = " ".join(CliRunner().invoke(app, asked, env={"COLUMNS": "160"}).stdout.split())
+        note = (
+            "gains are of other steps than the table's" if command == "report" else "a step under the profiler is 67%"
+        )
+        assert shown.count(note) == notes, shown

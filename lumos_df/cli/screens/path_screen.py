@@ -22,7 +22,7 @@ from lumos_df.cli.screens.terminal import (
     say_row,
     where,
 )
-from lumos_df.corpus import limits
+from lumos_df.corpus import limits, profiler_overhead
 
 _PIECES: Final = 10
 """Rows of one path that are shown."""
@@ -142,7 +142,8 @@ def _draw_step(
     if left:
         say(screen, f"{100 * left / total:5.1f}%  {format_ns(left):>9}   {rest} more: --full")
     _say_unseen(screen, path, corpus)
-    say_notes(screen, chosen["warnings"], full=full)
+    profiled = profiler_overhead.told_where_timed(corpus, [chosen["trace_id"]]) or []
+    say_notes(screen, [*profiled, *chosen["warnings"]], full=full)
     gains = {
         what: {row["value"]: row["half_gain_ns"] for row in rows_of(connection, _GAINS, (*asked, what))}
         for what in ("family", "name")

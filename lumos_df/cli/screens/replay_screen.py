@@ -21,7 +21,7 @@ from lumos_df.cli.screens.terminal import (
     say_notes,
     where,
 )
-from lumos_df.corpus import limits
+from lumos_df.corpus import limits, profiler_overhead
 from lumos_df.schema import STEP_PARTS
 from lumos_df.schema.parts import ON_GPU
 
@@ -34,6 +34,7 @@ _LEAST_PCT: Final = 0.05
 _JOBS: Final = """
     SELECT
         called AS job,
+        min(trace_id) AS trace_id,
         count(DISTINCT error.rank) AS ranks,
         count(DISTINCT coalesce(error.step, -1)) AS steps,
         avg(abs(error_pct)) AS mean_pct,
@@ -85,7 +86,8 @@ def draw(
         others = ", also of ranks waited for" if job["ranks"] > 1 else ""
         say(screen, f"{share:.0f}% of the path is host work as recorded{others}; {off}{kept}", before="  ")
         # That only the host is known stands above all jobs.
-        say_notes(screen, [text for text in job["warnings"] if text != HOST_ALONE], full=full)
+        profiled = profiler_overhead.told_where_timed(corpus, [job["trace_id"]]) or []
+        say_notes(screen, [*profiled, *(text for text in job["warnings"] if text != HOST_ALONE)], full=full)
     if any(job["recorded_ns"] for job in jobs):
         behind = of_job(corpus, trace_ids) + where(corpus)
         say_next(screen, f"critical-path{behind}", f"advise{behind}")
@@ -129,11 +131,11 @@ def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool
     names = called(corpus, rows.column("trace_id").to_pylist())
     named = pl.DataFrame(rows).with_columns(job=pl.col("trace_id").replace_strict(names))
     for _, steps in named.group_by("job", maintain_order=True):
-        _draw_changed_job(screen, steps, full=full)
+        _draw_changed_job(screen, steps, corpus, full=full)
     say_next(screen, f"advise{of_job(corpus, rows.column('trace_id').to_pylist())}{where(corpus)}")
 
 
-def _draw_changed_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
+def _draw_changed_job(screen: Console, steps: "pl.DataFrame", corpus: Path, *, full: bool) -> None:
     old, new = _mean(steps, "replayed_ns"), _mean(steps, "changed_ns")
     change = f"  ({change_ns(new - old)}, {change_pct(100 * (new - old) / old) if old else '-'})"
     spread = ""
@@ -150,7 +152,8 @@ def _draw_changed_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> 
             say(screen, f"{label:<26}{both}  {change_ns(after - before):>10}", before="  ")
     for row in steps.sort("rank", "step").iter_rows(named=True) if full else ():
         say(screen, _step_line(row), before="  ")
-    say_notes(screen, (text for texts in steps["warnings"].to_list() for text in texts), full=full)
+    profiled = profiler_overhead.told_where_timed(corpus, [steps["trace_id"][0]]) or []
+    say_notes(screen, [*profiled, *(text for texts in steps["warnings"].to_list() for text in texts)], full=full)
 
 
 def _mean(steps: "pl.DataFrame", column: str) -> float:
