@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lumos_df.model import uncertainty
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
+from lumos_df.model.fitted import SINGLE_PRECISION
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.step import RESULTS
 from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, WORDS, placement_text
@@ -155,12 +156,17 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
     return {name: columns[name] for name, _ in ANSWERS}
 
 
-def provenance(model: Model, hardware: Hardware, software: Software) -> dict[str, str]:
-    """Return where the figures behind an estimate are from."""
-    measured = ", ".join(hardware.fitted)
+def provenance(model: Model, hardware: Hardware, software: Software, precision: str) -> dict[str, str]:
+    """Return where the figures behind an estimate are from; `precision`: the plan's."""
+    single = precision == "fp32" and "fp32" not in hardware.fitted.get("gemm", {})
+    measured = ", ".join(table for table in hardware.fitted if not (single and table == "gemm"))
     kernels = f"fitted to measurements of {hardware.fitted_from}" + (f", but its own {measured}" if measured else "")
     if hardware.borrowed:
-        kernels = f"those of {hardware.fitted_from}: none of this architecture was measured"
+        kernels = f"those of {hardware.fitted_from}"
+    if single and hardware.fitted_from != SINGLE_PRECISION:
+        kernels += f", products in single precision of {SINGLE_PRECISION}"
+    if hardware.borrowed:
+        kernels += ": none of this architecture was measured"
     return {
         "durations": "modelled: nothing of this job was measured",
         "model": model.source,

@@ -65,7 +65,7 @@ class Estimate:
                 "margin_gb": answers["memory_margin_gb"],
                 "stage": answers["memory_stage"],
             },
-            "provenance": provenance(self.model, self.hardware, self.software),
+            "provenance": provenance(self.model, self.hardware, self.software, self.plan.precision),
         }
 
     def row(self) -> "pa.Table":

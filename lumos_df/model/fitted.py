@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,7 +204,7 @@ def folder() -> Path:
     return data_folder() / "hardware" / "fitted"
 
 
-_SINGLE_PRECISION = "h100-sxm"
+SINGLE_PRECISION: Final = "h100-sxm"
 """The GPU whose products in single precision were measured. CUDA cores of all are taken to reach as large a share of
 their peak as these, which is that of its tensor cores (BERT and Llama of tests/recordings, 0.98 to 1.07 of it)."""
 
@@ -222,7 +222,7 @@ def load(gpu: str, instead: Mapping[str, Any] | None = None) -> Fitted:
     Raises `HardwareError` for a name without a file, and for a file with a table or number missing or out of bounds.
     """
     tables = _tables(gpu)
-    single = _SINGLE_PRECISION if (folder() / f"{_SINGLE_PRECISION}.toml").is_file() else gpu
+    single = SINGLE_PRECISION if (folder() / f"{SINGLE_PRECISION}.toml").is_file() else gpu
     if "gemm.bf16" in tables:
         tables.setdefault("gemm.fp32", _tables(single)["gemm.bf16"])
     for key, numbers in _flat("", dict(instead or {})):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from lumos_df.base.errors import SoftwareError
@@ -10,7 +11,7 @@ from lumos_df.model.records import Column
 from lumos_df.schema.plan_words import ATTENTION_KERNELS, BEST_ATTENTION, FLASH2
 
 _INHERITS: Final = "inherits"
-"""The profile that a file is as in what it does not say."""
+"""The profile that a file is as in what it does not say: a name, or a file, which may lie beside it."""
 
 _REPLACED: Final = "flash2"
 """What files said before they named the kernel."""
@@ -31,7 +32,14 @@ def software_figures(name_or_path: str | os.PathLike[str], columns: Sequence[Col
     name, figures = read_document(name_or_path, "software", SoftwareError)
     inherited = set()
     while _INHERITS in figures:
-        other, others = read_document(str(figures.pop(_INHERITS)), "software", SoftwareError)
+        parent = figures.pop(_INHERITS)
+        if not isinstance(parent, str):
+            raise SoftwareError(
+                f"software '{name}': {_INHERITS} = {parent!r}: must be the name or the file of a software"
+            )
+        beside = Path(name_or_path).parent / parent
+        name_or_path = beside if beside.is_file() else parent
+        other, others = read_document(name_or_path, "software", SoftwareError)
         if other in inherited:
             raise SoftwareError(f"software '{name}': '{other}' inherits itself")
         inherited.add(other)
@@ -48,6 +56,6 @@ def software_figures(name_or_path: str | os.PathLike[str], columns: Sequence[Col
         instead = f"write {names} instead, 0 where you know nothing" if lacking else "leave them out"
         raise SoftwareError(f"software '{name}': {' and '.join(_GONE)} are gone: {instead}")
     if lacking:
-        meaning = f", {lacking[0].doc}" if len(lacking) == 1 else "; data/software has files that say all"
+        meaning = f", {lacking[0].doc}" if len(lacking) == 1 else f'; or write {_INHERITS} = "generic" and what differs'
         raise SoftwareError(f"software '{name}': needs {names}{meaning}")
     return name, figures

@@ -28,6 +28,21 @@ def test_an_estimate_is_one_object(lumos: Run) -> None:
     assert json.loads(done.stdout) == with_twelve_digits(expected)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "precision", "said"),
+    [
+        ("h200-sxm", "bf16", "fitted to measurements of h200-sxm, but its own gemm"),
+        ("h200-sxm", "fp32", "fitted to measurements of h200-sxm, products in single precision of h100-sxm"),
+        ("h100-sxm", "fp32", "fitted to measurements of h100-sxm"),
+        ("v100-sxm2-32", "fp32", "those of a100-sxm-80, products in single precision of h100-sxm: none of this arch"),
+    ],
+)
+def test_an_estimate_says_whose_products_it_has(gpu: str, precision: str, said: str) -> None:
+    told = estimate("gpt3-125m", gpu, f"batch=8,precision={precision}").to_dict()["provenance"]
+    assert told["kernels and collectives"].startswith(said)
+    assert ("gemm" in told["kernels and collectives"]) is (precision == "bf16")
+
+
 def with_twelve_digits(value: Any) -> Any:
     """Return a JSON value as it is printed."""
     if isinstance(value, dict):

@@ -494,7 +494,7 @@ def test_a_software_file_from_before_its_kernel_had_a_name_is_told_what_to_write
         ("(?:step|gather|add)_bytes", "keep_rotary = 1", "are gone: write add_bytes, step_bytes, gather_bytes instead"),
         ("zigzag", "zigzag = true\nkeep_rotary = 1", "keep_gathered and keep_rotary are gone: leave them out"),
         ("add_bytes", "", "needs add_bytes, bytes a parameter that adding a micro-batch's gradients to those before"),
-        ("(?:step|gather)_bytes", "", "needs step_bytes, gather_bytes; data/software has files that say all"),
+        ("(?:step|gather)_bytes", "", "needs step_bytes, gather_bytes; or write inherits = "),
     ],
 )
 def test_a_software_file_of_before_is_told_what_to_write(tmp_path: Path, text: str, said: str, line: str) -> None:
@@ -513,13 +513,16 @@ def test_a_software_file_says_what_differs_from_another(tmp_path: Path) -> None:
         "name": "mine",
         "passes": 1.25,
     }
-    (tmp_path / "again.toml").write_text(f'inherits = "{tmp_path}/mine.toml"\npasses = 1.5\n')
+    (tmp_path / "again.toml").write_text('inherits = "mine.toml"\npasses = 1.5\n')
     assert Software.read(tmp_path / "again.toml").add_bytes == Software.read("torchtitan").add_bytes
     (tmp_path / "mine.toml").write_text(f'inherits = "{tmp_path}/again.toml"\n')
     with pytest.raises(SoftwareError, match="software 'mine': 'again' inherits itself"):
         Software.read(tmp_path / "mine.toml")
     (tmp_path / "mine.toml").write_text('inherits = "torchtita"\n')
     with pytest.raises(SoftwareError, match="'torchtita' is not known; did you mean 'torchtitan'"):
+        Software.read(tmp_path / "mine.toml")
+    (tmp_path / "mine.toml").write_text('inherits = ["torchtitan"]\n')
+    with pytest.raises(SoftwareError, match=r"software 'mine': inherits = .* must be the name or the file"):
         Software.read(tmp_path / "mine.toml")
 
 
