@@ -124,8 +124,8 @@ def _host_ahead(graph: TraceGraph) -> list[str]:
     if low is marks.low:
         return []
     gpu, host = (format_ns(round(float(length.mean()))) for length in (high - low, marks.high - marks.low))
-    said = f"its steps last {host}, the GPU's {gpu}, which is what a step takes in the long run"
-    return [f"the host ran ahead: {said}; estimates and advice count the GPU's"]
+    said = f"its steps last {host}, the GPU's {gpu}, which is what a step takes in the long run and counts here"
+    return [f"the host ran ahead: {said}"]
 
 
 def _odd_calls(rows: Rows) -> list[str]:
