@@ -62,7 +62,7 @@ GPU: Final = Hardware(
     idle_w=100,
     fitted_from="a100-sxm-80",
     fitted={
-        "gemm": {"bf16": _PRODUCT, "fp8": _PRODUCT},
+        "gemm": {"fp32": _PRODUCT, "bf16": _PRODUCT, "fp8": _PRODUCT},
         "attention": {
             "bf16": {
                 "floor_s": 1e-6,

@@ -90,7 +90,7 @@ def test_single_precision_is_not_slowed_down_by_what_slows_down_tensor_cores() -
     gemm, attention = (GPU.fitted[kind]["bf16"] for kind in ("gemm", "attention"))
     slow = {**GPU.fitted, "gemm": {**GPU.fitted["gemm"], "bf16": {**gemm, "training_factor": 1.5}}}
     start = {**GPU.fitted, "attention": {"bf16": {**attention, "overhead_keys": 1000.0}}}
-    own = {**GPU.fitted, "gemm": {**GPU.fitted["gemm"], "fp32": {"training_factor": 1.25}}}
+    own = {**GPU.fitted, "gemm": {**GPU.fitted["gemm"], "fp32": {**gemm, "training_factor": 1.25}}}
     measured = parts(model, Plan(precision="fp32"), BARE, replace(GPU, fitted=own))["gemm_s"]
     assert measured == pytest.approx(1.25 * parts(model, Plan(precision="fp32"), BARE)["gemm_s"])
     gpus = {"plain": GPU, "slow": replace(GPU, fitted=slow, flash2_factor=2.0), "start": replace(GPU, fitted=start)}
