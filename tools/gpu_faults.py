@@ -75,6 +75,10 @@ class Fault:
     """Gradients are dropped, not set to zero."""
     graphed: bool = False
     """Steps are replayed from a CUDA graph."""
+    compiled: bool = False
+    """The net is compiled as a whole."""
+    sparse: bool = False
+    """Gradients are sparse, which AdamW does not take: SGD updates."""
 
 
 def _look_everywhere(run: Training) -> None:
@@ -283,9 +287,9 @@ FORMS: Final = {
     "clipped_by_list": Fault(("gpt2",), differentiated=_clip(by_list=True)),
     "average_by_list": Fault(("gpt2", "resnet50"), after=_average(by_list=True)),
     "loader_beside": Fault(("resnet50", "vit"), made=_loader(8), before=_load),
-    "sparse_tables": Fault(("dlrm",), made=_tables(sparse=True)),
+    "sparse_tables": Fault(("dlrm",), made=_tables(sparse=True), sparse=True),
     "decoded": Fault(("gpt2",), instead=_decode(with_cache=True)),
-    "compiled": Fault(("llama", "gpt2")),
+    "compiled": Fault(("llama", "gpt2"), compiled=True),
 }
 """Other forms of a run that are as right as it, some the cure of a fault."""
 

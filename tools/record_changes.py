@@ -90,14 +90,10 @@ class Training:
         given = net.given(self.sizes)
         self.given = given.bfloat16() if self.dtype == "bf16" and given.is_floating_point() else given
         self._fault.made(self)
-        if run.change == "compiled":
+        if self._fault.compiled:
             self.net = torch.compile(self.net)
-        sparse = run.change == "sparse_tables"
-        weights = self.net.parameters()
-        if sparse:
-            self.optimizer: Any = torch.optim.SGD(weights, lr=1e-5)
-        else:
-            self.optimizer = torch.optim.AdamW(weights, lr=1e-5, **self._fault.optimizer)
+        update = torch.optim.SGD if self._fault.sparse else torch.optim.AdamW
+        self.optimizer: Any = update(self.net.parameters(), lr=1e-5, **self._fault.optimizer)
         self._graph: Any = None
 
     def step(self) -> None:
